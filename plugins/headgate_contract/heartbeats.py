@@ -1,0 +1,120 @@
+"""Heartbeats: one small object for each generation, overwritten; and how its age is judged without comparing clocks."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headgate_contract import wire
+from headgate_contract.errors import CorruptObject
+from headgate_contract.ids import CheckpointId, Generation, StreamName
+from headgate_contract.paths import HEARTBEATS, StreamPaths, heartbeat_of
+from headgate_contract.store import ObjectStore
+
+
+class StreamState(enum.Enum):
+    """The life of one generation, as its driver tells it."""
+
+    LAUNCHED = "launched"
+    RESTORING = "restoring"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    FENCED = "fenced"
+
+
+LEGAL = {
+    StreamState.LAUNCHED: {StreamState.RESTORING, StreamState.FAILED, StreamState.FENCED},
+    StreamState.RESTORING: {StreamState.RUNNING, StreamState.STOPPING, StreamState.FAILED, StreamState.FENCED},
+    StreamState.RUNNING: {StreamState.STOPPING, StreamState.FAILED, StreamState.FENCED},
+    StreamState.STOPPING: {StreamState.STOPPED, StreamState.RUNNING, StreamState.FAILED, StreamState.FENCED},
+    StreamState.STOPPED: set(),
+    StreamState.FAILED: set(),
+    StreamState.FENCED: set(),
+}
+TERMINAL = frozenset(state for state, following in LEGAL.items() if not following)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessIdentity:
+    """Finds a process again and is not mistaken by a reused pid: its start time and the host's boot go with it."""
+
+    host: str
+    boot: str
+    pid: int
+    started: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """What the driver has done in this generation; for people, sensors and tests."""
+
+    batches: int = 0
+    records: int = 0
+    replayed: int = 0
+    """Records handed over again that an earlier generation had handed over already, as far as it told."""
+    checkpoints: int = 0
+    failed_checkpoints: int = 0
+    last_snapshot: CheckpointId | None = None
+    last_committed: CheckpointId | None = None
+    watermark_ms: int | None = None
+    spark_ui: str | None = None
+    extra: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heartbeat:
+    stream: StreamName
+    generation: Generation
+    counter: int
+    state: StreamState
+    at_ms: int
+    """The driver's clock; only for people."""
+    interval_ms: int
+    process: ProcessIdentity | None = None
+    log: str = ""
+    cause: str | None = None
+    progress: Progress = field(default_factory=Progress)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A heartbeat with its age by the storage's own clock; `heartbeat` is None, and `fault` says why, if it cannot be read."""
+
+    stream: StreamName
+    generation: Generation
+    heartbeat: Heartbeat | None
+    age_s: float
+    fault: str | None = None
+
+
+def write_heartbeat(store: ObjectStore, beat: Heartbeat) -> None:
+    store.replace(StreamPaths(beat.stream).heartbeat(beat.generation), wire.encode("heartbeat", beat))
+
+
+def read_heartbeats(store: ObjectStore) -> dict[tuple[StreamName, Generation], Seen]:
+    """Every heartbeat on the root, with one listing."""
+    now = store.now()
+    found = {}
+    for info in store.list(HEARTBEATS):
+        whose = heartbeat_of(info.path)
+        if whose is not None:
+            found[whose] = _seen(store, whose, info.path, max(0.0, now - info.modified))
+    return found
+
+
+def read_heartbeat(store: ObjectStore, stream: StreamName, generation: Generation) -> Seen | None:
+    """The heartbeat of one generation, or None if it never wrote one."""
+    path = StreamPaths(stream).heartbeat(generation)
+    info = store.stat(path)
+    return _seen(store, (stream, generation), path, max(0.0, store.now() - info.modified)) if info else None
+
+
+def _seen(store: ObjectStore, whose: tuple[StreamName, Generation], path: str, age_s: float) -> Seen:
+    try:
+        beat = wire.decode("heartbeat", store.read(path), Heartbeat, path)
+    except CorruptObject as error:
+        return Seen(*whose, None, age_s, str(error))
+    return Seen(*whose, beat, age_s)

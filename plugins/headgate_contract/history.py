@@ -1,0 +1,44 @@
+"""History: one small object for each event, for people and the page; never read to decide anything."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from headgate_contract import wire
+from headgate_contract.errors import CorruptObject
+from headgate_contract.ids import StreamName
+from headgate_contract.paths import StreamPaths
+from headgate_contract.store import ObjectStore
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Something happened: `what` (launch, checkpoint, savepoint, fenced, ...) went to `outcome` (ISSUED, EXECUTED, FAILED)."""
+
+    at_ms: int
+    what: str
+    outcome: str
+    by: str
+    generation: int | None = None
+    text: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+def record_event(store: ObjectStore, stream: StreamName, event: Event) -> None:
+    """Add `event` to the stream's history."""
+    path = StreamPaths(stream).event(event.at_ms, uuid.uuid4().hex[:8])
+    store.create(path, wire.encode("event", event))
+
+
+def read_history(store: ObjectStore, stream: StreamName) -> list[Event]:
+    """All events, oldest first by the clocks of those who wrote them. An unreadable one is shown as such."""
+    events = []
+    for info in store.list(StreamPaths(stream).history):
+        try:
+            events.append(wire.decode("event", store.read(info.path), Event, info.path))
+        except CorruptObject as error:
+            events.append(Event(at_ms=0, what="unreadable", outcome="FAILED", by="history", text=str(error)))
+    return events

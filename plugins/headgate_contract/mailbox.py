@@ -1,0 +1,120 @@
+"""The mailbox: requests that callers leave for a driver, and the driver's answers; a request's id is its idempotency key."""
+
+from __future__ import annotations
+
+import enum
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from headgate_contract import wire
+from headgate_contract.errors import CorruptObject
+from headgate_contract.ids import RequestId, StreamName
+from headgate_contract.paths import StreamPaths
+from headgate_contract.store import ObjectStore
+
+
+class RequestKind(enum.Enum):
+    CHECKPOINT = "checkpoint"
+    SAVEPOINT = "savepoint"
+    STOP = "stop"
+    CANCEL = "cancel"
+
+
+class Outcome(enum.Enum):
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What is wanted. `generation` is whom it was meant for: a later one answers it as failed and does nothing."""
+
+    id: RequestId
+    kind: RequestKind
+    generation: int
+    args: Mapping[str, Any] = field(default_factory=dict)
+    deadline_ms: int
+    """How long after first seeing it the driver may still take it up."""
+    by: str
+    at_ms: int
+    nonce: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What became of a request; written once."""
+
+    id: RequestId
+    outcome: Outcome
+    result: Mapping[str, Any] = field(default_factory=dict)
+    why: str = ""
+    generation: int
+    late: bool = False
+    at_ms: int
+
+
+class Mailbox:
+    """The mailbox of one stream."""
+
+    def __init__(self, store: ObjectStore, stream: StreamName) -> None:
+        self._store = store
+        self._paths = StreamPaths(stream)
+
+    def ask(self, request: Request) -> Request:
+        """Leave `request`, or find the one of its id: what is returned is the request that counts.
+
+        If that one has failed, the request takes the next ordinal of its id and is tried anew.
+        """
+        while not self._store.create(self._paths.request(request.id), wire.encode("request", request)):
+            answer = self.answer(request.id)
+            if answer is None or answer.outcome is Outcome.DONE:
+                return self._read(request.id)
+            request = replace(request, id=request.id.next_ordinal())
+        return request
+
+    def answer(self, request: RequestId) -> Answer | None:
+        """The answer to `request`, or None while there is none."""
+        path = self._paths.answer(request)
+        if self._store.stat(path) is None:
+            return None
+        answer: Answer = wire.decode("answer", self._store.read(path), Answer, path)
+        return answer
+
+    def open_requests(self, known: frozenset[str] = frozenset()) -> list[Request | CorruptRequest]:
+        """The requests without an answer whose file names are not in `known`, oldest first."""
+        answered = {info.path.rsplit("/", 1)[-1] for info in self._store.list(self._paths.answers)}
+        waiting = [
+            info
+            for info in self._store.list(self._paths.requests)
+            if (name := info.path.rsplit("/", 1)[-1]) not in answered and name.removesuffix(".json") not in known
+        ]
+        return [self._open(info.path) for info in sorted(waiting, key=lambda info: (info.modified, info.path))]
+
+    def reply(self, answer: Answer) -> bool:
+        """Record `answer`; False if the request has one already, which then stands."""
+        return self._store.create(self._paths.answer(answer.id), wire.encode("answer", answer))
+
+    def _read(self, request: RequestId) -> Request:
+        path = self._paths.request(request)
+        found: Request = wire.decode("request", self._store.read(path), Request, path)
+        return found
+
+    def _open(self, path: str) -> Request | CorruptRequest:
+        name = path.rsplit("/", 1)[-1].removesuffix(".json")
+        try:
+            request: Request = wire.decode("request", self._store.read(path), Request, path)
+        except CorruptObject as error:
+            return CorruptRequest(name, str(error))
+        if request.id != name:
+            return CorruptRequest(name, f"{path} holds the request {request.id}")
+        return request
+
+
+@dataclass(frozen=True, slots=True)
+class CorruptRequest:
+    """A file among the requests that is none; the driver says so once in history and leaves it."""
+
+    name: str
+    why: str

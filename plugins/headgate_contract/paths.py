@@ -1,0 +1,107 @@
+"""Spells every path on shared storage. Nobody else puts a storage path together."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName, SlotNumber, StreamName
+
+METADATA = "_metadata"
+HEARTBEATS = "fleet/heartbeats"
+CLOCK = "fleet/clock"
+STREAMS = "streams"
+
+_HEARTBEAT = re.compile(r"(?P<stream>.+)\.g(?P<generation>\d+)\.json")
+_SLOT = re.compile(r"(?P<number>\d{8})\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPaths:
+    """All the paths of one stream, relative to the storage root."""
+
+    stream: StreamName
+
+    @property
+    def root(self) -> str:
+        return f"{STREAMS}/{self.stream}"
+
+    def heartbeat(self, generation: Generation) -> str:
+        return f"{HEARTBEATS}/{self.stream}.g{generation}.json"
+
+    @property
+    def readable(self) -> str:
+        return f"{self.root}/stream.json"
+
+    @property
+    def slots(self) -> str:
+        return f"{self.root}/slots"
+
+    @property
+    def decisions(self) -> str:
+        return f"{self.root}/decisions"
+
+    @property
+    def requests(self) -> str:
+        return f"{self.root}/requests"
+
+    @property
+    def answers(self) -> str:
+        return f"{self.root}/answers"
+
+    def request(self, request: RequestId) -> str:
+        return f"{self.requests}/{request}.json"
+
+    def answer(self, request: RequestId) -> str:
+        return f"{self.answers}/{request}.json"
+
+    @property
+    def checkpoints(self) -> str:
+        return f"{self.root}/checkpoints"
+
+    def checkpoint(self, checkpoint: CheckpointId, generation: Generation) -> str:
+        return f"{self.checkpoints}/chk-{checkpoint}-g{generation}"
+
+    @property
+    def shared(self) -> str:
+        return f"{self.root}/shared"
+
+    def shared_file(self, name: str) -> str:
+        return f"{self.shared}/{name}"
+
+    @property
+    def savepoints(self) -> str:
+        return f"{self.root}/savepoints"
+
+    def savepoint(self, name: SavepointName) -> str:
+        return f"{self.savepoints}/{name}"
+
+    @property
+    def history(self) -> str:
+        return f"{self.root}/history"
+
+    def event(self, at_ms: int, nonce: str) -> str:
+        return f"{self.history}/{at_ms:015d}-{nonce}.json"
+
+
+def numbered(folder: str, number: SlotNumber) -> str:
+    """The path of a log's entry."""
+    return f"{folder}/{number:08d}.json"
+
+
+def number_of(path: str) -> SlotNumber | None:
+    """The number of the log entry at `path`, or None when the file is no entry."""
+    match = _SLOT.fullmatch(path.rsplit("/", 1)[-1])
+    return SlotNumber(int(match["number"])) if match and int(match["number"]) else None
+
+
+def heartbeat_of(path: str) -> tuple[StreamName, Generation] | None:
+    """Whose heartbeat lies at `path`, or None when the file is none."""
+    match = _HEARTBEAT.fullmatch(path.rsplit("/", 1)[-1])
+    return (StreamName(match["stream"]), Generation(int(match["generation"]))) if match else None
+
+
+def stream_of(path: str) -> StreamName | None:
+    """The stream that `path` belongs to, or None."""
+    parts = path.split("/")
+    return StreamName(parts[1]) if len(parts) > 2 and parts[0] == STREAMS else None

@@ -1,0 +1,118 @@
+"""What the two logs of a stream say: slots (written by drivers and launches) and decisions (by the control plane)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from headgate_contract.ids import CheckpointId, Generation, RequestId, StreamName
+from headgate_contract.log import ExclusiveLog, Slot
+from headgate_contract.paths import StreamPaths
+from headgate_contract.restore import RestoreFrom, StartFresh
+from headgate_contract.snapshot import SnapshotRef
+from headgate_contract.store import ObjectStore
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationStarted:
+    """The launch intent: written before the driver is started."""
+
+    TYPE: ClassVar[str] = "generation-started"
+    generation: Generation
+    decision: RestoreFrom | StartFresh
+    first_checkpoint: CheckpointId
+    """The id that this generation's first completed snapshot gets: above every id completed before."""
+    deployed: int
+    """The number of the *deployed* decision that this generation runs."""
+    by: str
+    host: str
+    at_ms: int
+    launch: str
+    """Identifies the launch; the driver must carry the same."""
+    log: str
+    """Where the driver's output goes, on `host`."""
+    accept_duplicates: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshotCompleted:
+    """A checkpoint or savepoint IS complete when this slot exists."""
+
+    TYPE: ClassVar[str] = "snapshot-completed"
+    generation: Generation
+    snapshot: SnapshotRef
+    committed: tuple[CheckpointId, ...] = ()
+    """Groups that the sinks have committed since the last slot said so."""
+    retires: tuple[CheckpointId, ...] = ()
+    """Older checkpoints that this one subsumes: no candidates any more; only now may their files be deleted."""
+    request: RequestId | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stopped:
+    """The generation has ended in good order and does nothing more."""
+
+    TYPE: ClassVar[str] = "stopped"
+    generation: Generation
+    reason: str
+    committed: tuple[CheckpointId, ...] = ()
+    snapshot: CheckpointId | None = None
+    request: RequestId | None = None
+
+
+SlotRecord = GenerationStarted | SnapshotCompleted | Stopped
+SlotLog = ExclusiveLog[SlotRecord]
+StreamSlot = Slot[SlotRecord]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployed:
+    """A job file with settings, under a stream's name."""
+
+    TYPE: ClassVar[str] = "deployed"
+    job: str
+    job_sha256: str
+    directory: str
+    """The driver's working directory: relative paths in the job mean this."""
+    settings: Mapping[str, str]
+    plan: dict[str, Any]
+    """What validation found: vertices, sources, sinks and what each can promise."""
+    by: str
+    at_ms: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopWanted:
+    """A person wants generation `generation` to end: nobody restarts it."""
+
+    TYPE: ClassVar[str] = "stop-wanted"
+    generation: Generation
+    by: str
+    reason: str
+    at_ms: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retired:
+    """These snapshots are no candidates any more; their files may be deleted."""
+
+    TYPE: ClassVar[str] = "retired"
+    snapshots: tuple[CheckpointId, ...] = field(default=())
+    by: str
+    reason: str
+    at_ms: int
+
+
+DecisionRecord = Deployed | StopWanted | Retired
+DecisionLog = ExclusiveLog[DecisionRecord]
+
+
+def slot_log(store: ObjectStore, stream: StreamName) -> SlotLog:
+    """The log of what is true about `stream`."""
+    return ExclusiveLog(store, StreamPaths(stream).slots, "slot", SlotRecord)
+
+
+def decision_log(store: ObjectStore, stream: StreamName) -> DecisionLog:
+    """The log of what was decided about `stream`."""
+    return ExclusiveLog(store, StreamPaths(stream).decisions, "decision", DecisionRecord)

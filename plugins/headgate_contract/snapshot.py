@@ -1,0 +1,151 @@
+"""What a snapshot consists of, and its metadata file: source positions, state handles, committables."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from headgate_contract import wire
+from headgate_contract.errors import CorruptObject, NewerVersion, SnapshotDamaged
+from headgate_contract.ids import CheckpointId, Generation, SavepointName, StreamName, VertexUid
+
+Json = dict[str, Any]
+
+
+class SnapshotKind(enum.Enum):
+    CHECKPOINT = "checkpoint"
+    SAVEPOINT = "savepoint"
+
+
+class SavepointOrigin(enum.Enum):
+    """Who made a savepoint: only those of a schedule may ever be expired by policy."""
+
+    PERSON = "person"
+    SCHEDULE = "schedule"
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRef:
+    """Names a completed snapshot and pins its metadata's bytes."""
+
+    id: CheckpointId
+    kind: SnapshotKind
+    generation: Generation
+    folder: str
+    """Relative to the storage root."""
+    metadata_length: int
+    metadata_sha256: str
+    name: SavepointName | None = None
+    origin: SavepointOrigin | None = None
+
+    def __str__(self) -> str:
+        return f"savepoint {self.name} ({self.id})" if self.name else f"{self.kind.value} {self.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class StateHandle:
+    """One immutable file of state on shared storage.
+
+    `path` is relative to the storage root for a checkpoint (its files are shared), and to the snapshot's own folder
+    for a savepoint (which can be moved).
+    """
+
+    name: str
+    path: str
+    length: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskState:
+    """The state of one subtask: its key groups, the backend's own description of the version, and its files."""
+
+    subtask: int
+    first_key_group: int
+    last_key_group: int
+    version: Json
+    files: tuple[StateHandle, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VertexState:
+    """The state of one stateful vertex over all of its subtasks."""
+
+    name: str
+    parallelism: int
+    backend: str
+    descriptors: tuple[Json, ...]
+    subtasks: tuple[SubtaskState, ...]
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """S_n of one source: where its replay begins."""
+
+    name: str
+    kind: str
+    position: Json
+    files: tuple[StateHandle, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CommittableGroup:
+    """What the sinks staged between two barriers; its identity is (stream, id)."""
+
+    id: CheckpointId
+    sinks: Mapping[VertexUid, tuple[Json, ...]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshotMetadata:
+    """The content of `_metadata`."""
+
+    stream: StreamName
+    id: CheckpointId
+    generation: Generation
+    kind: SnapshotKind
+    max_parallelism: int
+    created_ms: int
+    """Only for people; decides nothing."""
+    sources: Mapping[VertexUid, SourceState] = field(default_factory=dict)
+    vertices: Mapping[VertexUid, VertexState] = field(default_factory=dict)
+    committables: tuple[CommittableGroup, ...] = ()
+    """All groups not yet noted as committed, oldest first; the last is this snapshot's own."""
+    records: int = 0
+    """Records handed over by the sources since the stream's first start; for people and tests."""
+    watermark_ms: int | None = None
+    name: SavepointName | None = None
+
+    def handles(self) -> Iterator[StateHandle]:
+        """Every file that this snapshot needs."""
+        for vertex in self.vertices.values():
+            for subtask in vertex.subtasks:
+                yield from subtask.files
+        for source in self.sources.values():
+            yield from source.files
+
+    def encode(self) -> bytes:
+        return wire.encode("snapshot", self)
+
+
+def decode_metadata(data: bytes, ref: SnapshotRef, where: str) -> SnapshotMetadata:
+    """Read the metadata that `ref` pins. Raises SnapshotDamaged if these are not the bytes that completed."""
+    if len(data) != ref.metadata_length:
+        raise SnapshotDamaged(f"{where} of {ref} has {len(data)} bytes, it completed with {ref.metadata_length}")
+    if wire.sha256(data) != ref.metadata_sha256:
+        raise SnapshotDamaged(f"{where} of {ref} has another checksum than it completed with")
+    return read_metadata(data, where)
+
+
+def read_metadata(data: bytes, where: str) -> SnapshotMetadata:
+    """Read metadata that no slot pins: a savepoint that was brought from elsewhere."""
+    try:
+        metadata: SnapshotMetadata = wire.decode("snapshot", data, SnapshotMetadata, where)
+    except NewerVersion:
+        raise
+    except CorruptObject as error:
+        raise SnapshotDamaged(error.what) from error
+    return metadata

@@ -1,0 +1,57 @@
+"""Versioned JSON: every stored object names its kind and version; a newer version is refused by name."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, TypeVar
+
+from headgate_contract.codec import from_plain, to_plain
+from headgate_contract.errors import CorruptObject, NewerVersion
+
+VERSIONS = {
+    "slot": 1,
+    "decision": 1,
+    "request": 1,
+    "answer": 1,
+    "heartbeat": 1,
+    "event": 1,
+    "snapshot": 1,
+    "stream": 1,
+    "manifest": 1,
+    "plan": 1,
+}
+"""The newest version of each kind that this release reads and the one that it writes."""
+
+T = TypeVar("T")
+
+
+def encode(kind: str, body: object) -> bytes:
+    """The canonical bytes of `body`: sorted keys, one line, a newline at the end."""
+    envelope = {"headgate": kind, "version": VERSIONS[kind], "body": to_plain(body)}
+    return (json.dumps(envelope, sort_keys=True, separators=(",", ":"), ensure_ascii=False) + "\n").encode()
+
+
+def decode(kind: str, data: bytes, body: type[T] | Any, where: str) -> Any:
+    """Read a `body` of `kind` back from `data`; `where` names the object in errors."""
+    try:
+        envelope = json.loads(data.decode())
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise CorruptObject(f"{where} is not a {kind} file: {error}") from None
+    if not isinstance(envelope, dict) or set(envelope) != {"headgate", "version", "body"}:
+        raise CorruptObject(f"{where} is not a {kind} file: the envelope is missing")
+    if envelope["headgate"] != kind:
+        raise CorruptObject(f"{where} is a {envelope['headgate']} file, not a {kind} file")
+    version = envelope["version"]
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise CorruptObject(f"{where} has the version {version!r}")
+    if version > VERSIONS[kind]:
+        raise NewerVersion(
+            f"{where} is a {kind} file of version {version}; this Headgate reads up to {VERSIONS[kind]}",
+            hint="upgrade Headgate on this side",
+        )
+    return from_plain(body, envelope["body"], where)
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
