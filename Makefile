@@ -1,0 +1,81 @@
+# Headgate's commands; `make` alone lists them.
+.DEFAULT_GOAL := help
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+
+ifeq ($(HOME),)
+export HOME := $(CURDIR)/.venv/home
+endif
+export HEADGATE_CACHE ?= $(HOME)/.cache/headgate
+
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/headgate-setup.sha256
+PURE := not spark and not airflow and not servers and not e2e and not slow
+
+# What some targets take: make crash-demo SEED=7 KILLS=20 BACKEND=rocksdb
+SEED ?= 1
+KILLS ?= 20
+BACKEND ?= hashmap
+BREAK ?=
+KEEP ?=
+ARGS ?=
+
+.PHONY: help
+help: ## this list
+	@echo "Headgate: make <target>"
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: ## make .venv equal to the lock (needs Python 3.11 and Java 17+; safe to repeat)
+	@scripts/setup.sh
+
+$(STAMP): requirements-dev.txt scripts/setup.sh
+	@scripts/setup.sh
+
+.PHONY: lock
+lock: $(STAMP) ## lock the dependencies again after a change of requirements*.in
+	$(VENV)/bin/uv pip compile --quiet --system-certs requirements.in -o requirements.txt
+	$(VENV)/bin/uv pip compile --quiet --system-certs requirements-dev.in -o requirements-dev.txt
+
+.PHONY: lint
+lint: $(STAMP) ## style, formatting, types, and the walls between the packages
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports --no-logo
+
+.PHONY: format
+format: $(STAMP) ## format the code and mend what ruff can mend
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+.PHONY: test
+test: $(STAMP) ## every test but the slow ones, pure ones first (ARGS="tests/contract -k slot" for some)
+	$(PY) -m pytest -m "not slow" --durations=10 $(if $(ARGS),$(ARGS),--pure-coverage)
+
+.PHONY: test-pure
+test-pure: $(STAMP) ## the tests that need no Spark, Airflow or server, with their branch coverage
+	$(PY) -m pytest -m "$(PURE)" --durations=10 $(if $(ARGS),$(ARGS),--pure-coverage)
+
+.PHONY: test-minio
+test-minio: $(STAMP) ## the S3 tests against a real MinIO (needs Go once; cached in HEADGATE_CACHE)
+	scripts/minio.sh
+
+.PHONY: demo
+demo: $(STAMP) ## the whole story: Airflow, a stream, a crash, a restore, an exact count (KEEP=1 leaves Airflow up)
+	KEEP=$(KEEP) $(PY) scripts/demo.py
+
+.PHONY: crash-demo
+crash-demo: $(STAMP) ## kill a driver KILLS times at moments from SEED and check every record (BACKEND=, BREAK=)
+	$(PY) scripts/crash_demo.py --seed $(SEED) --kills $(KILLS) --backend $(BACKEND) $(if $(BREAK),--break $(BREAK))
+
+.PHONY: bench-quick
+bench-quick: $(STAMP) ## a keyed count against the stateless floor, in one run
+	$(PY) benchmarks/quick.py
+
+.PHONY: clean
+clean: ## remove what tools, tests and the demo left behind (not .venv)
+	rm -rf work .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage htmlcov \
+		spark-warehouse metastore_db derby.log artifacts
+	find . -path ./.venv -prune -o -name __pycache__ -type d -print0 | xargs -0 rm -rf
