@@ -1,0 +1,1 @@
+"""Headgate's tests; their names are the specification."""

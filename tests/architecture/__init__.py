@@ -1,0 +1,1 @@
+"""The shape of the house: walls, names, plugin folder, links, deployment files."""

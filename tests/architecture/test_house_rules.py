@@ -1,0 +1,118 @@
+"""The rules of a test run hold: tried on small test runs of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tests.house_rules import REPO
+
+A_PURE_TEST = """
+    import headgate_sample
+
+    def test_pure():
+        assert headgate_sample.pick(True) == "yes"
+"""
+
+
+class SmallRun:
+    """A checkout of its own: our conftest and rules, one package to measure, and the tests that are written into it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        (root / "tests").mkdir()
+        for name in ("__init__.py", "conftest.py", "house_rules.py"):
+            (root / "tests" / name).write_text((REPO / "tests" / name).read_text())
+        (root / "pyproject.toml").write_text(
+            textwrap.dedent("""
+                [tool.pytest.ini_options]
+                pythonpath = ["."]
+                addopts = ["--import-mode=importlib", "--strict-markers", "-p", "no:cacheprovider"]
+                markers = ["spark: .", "airflow: .", "servers: .", "e2e: .", "slow: ."]
+                [tool.coverage.run]
+                branch = true
+                include = ["headgate_sample.py"]
+                [tool.coverage.report]
+                fail_under = 85
+            """)
+        )
+        self.write("headgate_sample.py", 'def pick(yes):\n    if yes:\n        return "yes"\n    return "no"\n')
+
+    def write(self, name: str, text: str) -> None:
+        (self.root / name).write_text(textwrap.dedent(text))
+
+    def pytest(self, *arguments: str, ci: bool = True) -> subprocess.CompletedProcess[str]:
+        environment = os.environ | {"CI": "true" if ci else "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        command = [sys.executable, "-m", "pytest", *arguments]
+        return subprocess.run(command, cwd=self.root, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def small_run(tmp_path: Path) -> SmallRun:
+    return SmallRun(tmp_path)
+
+
+def test_what_did_not_run_fails_the_run_in_ci_and_only_there(small_run: SmallRun) -> None:
+    ways = {
+        "test_skip": "import pytest\n\ndef test_it():\n    pytest.skip('later')\n",
+        "test_expected": "import pytest\n\n@pytest.mark.xfail\ndef test_it():\n    assert False\n",
+        "test_module": "import pytest\n\npytest.importorskip('no_such_module')\n",
+    }
+    small_run.write("tests/test_pure.py", A_PURE_TEST)
+    for name, body in ways.items():
+        small_run.write(f"tests/{name}.py", body)
+
+    assert small_run.pytest(ci=False).returncode == 0
+    in_ci = small_run.pytest()
+    assert in_ci.returncode == 1, in_ci.stdout
+    _, _, named = in_ci.stdout.partition("not allowed in CI")
+    assert [line.split(".py")[0] for line in sorted(named.splitlines()) if line.startswith("tests/")] == [
+        f"tests/{name}" for name in sorted(ways)
+    ]
+
+
+def test_pure_tests_run_first_and_the_dearest_last(small_run: SmallRun) -> None:
+    small_run.write(
+        "tests/test_mixed.py",
+        """
+        import pytest
+
+        @pytest.mark.e2e
+        def test_story(): pass
+
+        @pytest.mark.spark
+        def test_spark(): pass
+
+        def test_pure(): pass
+        """,
+    )
+    shown = small_run.pytest("-v").stdout
+    assert shown.index("test_pure") < shown.index("test_spark") < shown.index("test_story")
+
+
+def test_coverage_counts_what_pure_tests_reach_and_nothing_else(small_run: SmallRun) -> None:
+    small_run.write("tests/test_pure.py", A_PURE_TEST)
+    small_run.write(
+        "tests/test_dear.py",
+        """
+        import pytest
+
+        @pytest.mark.spark
+        def test_dear():
+            import headgate_sample
+            assert headgate_sample.pick(False) == "no"
+        """,
+    )
+    too_low = small_run.pytest("--pure-coverage")
+    assert too_low.returncode == 1, too_low.stdout
+    assert "at least 85" in too_low.stdout
+
+    small_run.write("tests/test_more.py", A_PURE_TEST.replace('True) == "yes"', 'False) == "no"'))
+    enough = small_run.pytest("--pure-coverage")
+    assert enough.returncode == 0, enough.stdout
+    assert "the pure tests cover 100.0 %" in enough.stdout

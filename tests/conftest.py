@@ -1,0 +1,32 @@
+"""What holds for every test: the house rules, and a world that is not the user's own."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+pytest_plugins = ["tests.house_rules"]
+
+REPO = Path(__file__).resolve().parent.parent
+
+
+def _leave_the_users_world() -> None:
+    """Give Airflow a home of this run's own before anything imports it; forget the shell's Headgate settings."""
+    for name in [name for name in os.environ if name.startswith(("AIRFLOW", "HEADGATE_")) and name not in KEPT]:
+        del os.environ[name]
+    home = tempfile.mkdtemp(prefix="headgate-tests-airflow-")
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    os.environ["AIRFLOW_HOME"] = home
+    os.environ["AIRFLOW__CORE__PLUGINS_FOLDER"] = str(REPO / "plugins")
+    os.environ["AIRFLOW__CORE__DAGS_FOLDER"] = str(REPO / "dags")
+    os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
+
+
+KEPT = {
+    "HEADGATE_CACHE",  # where fetched servers are kept
+    "HEADGATE_CI_RUN",  # the mark by which .ci/run knows its processes again
+}
+_leave_the_users_world()

@@ -1,0 +1,101 @@
+"""The rules of a test run: pure tests first and measured, nothing skipped in CI."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import coverage
+import pytest
+
+IMPURE = ("airflow", "spark", "servers", "e2e", "slow")  # in the order in which they run, after the pure ones
+REPO = Path(__file__).resolve().parent.parent
+
+
+def cost(item: pytest.Item) -> int:
+    """0 for a pure test; the dearest marker counts."""
+    return max((IMPURE.index(mark.name) + 1 for mark in item.iter_markers() if mark.name in IMPURE), default=0)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--pure-coverage",
+        action="store_true",
+        help="measure the branches that the pure tests cover, and fail below pyproject's fail_under",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(NothingIsSkipped(), "headgate-nothing-is-skipped")
+    if config.getoption("--pure-coverage"):
+        config.pluginmanager.register(PureCoverage(), "headgate-pure-coverage")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=cost)
+
+
+class NothingIsSkipped:
+    """In CI a test that did not run is a test that failed: skips and expected failures end the run with exit code 1."""
+
+    def __init__(self) -> None:
+        self.not_run: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.skipped or hasattr(report, "wasxfail"):
+            self.not_run.append(report.nodeid)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.skipped:
+            self.not_run.append(report.nodeid)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        if self.not_run and os.environ.get("CI") == "true" and exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self.not_run and os.environ.get("CI") == "true":
+            terminalreporter.section("skipped or expected to fail: not allowed in CI", red=True)
+            for nodeid in self.not_run:
+                terminalreporter.line(nodeid)
+
+
+class PureCoverage:
+    """Measures until the first test that is not pure: what comes later neither counts nor is slowed."""
+
+    def __init__(self) -> None:
+        self.measured = coverage.Coverage(config_file=str(REPO / "pyproject.toml"), data_file=None)
+        self.running = True
+        self.report = ""
+        self.too_low = False
+        self.measured.start()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        if cost(item):
+            self.stop()
+        return (yield)
+
+    def stop(self) -> None:
+        if self.running:
+            self.measured.stop()
+            self.running = False
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        self.stop()
+        page = io.StringIO()
+        covered = self.measured.report(file=page)
+        floor = self.measured.get_option("report:fail_under")
+        self.too_low = covered < floor
+        self.report = f"{page.getvalue()}\nthe pure tests cover {covered:.1f} % (at least {floor} % are asked for)"
+        if self.too_low and exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        terminalreporter.section("branches covered by the pure tests", red=self.too_low)
+        terminalreporter.write(self.report + "\n")
