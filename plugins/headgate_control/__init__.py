@@ -1,0 +1,31 @@
+"""The control plane without Airflow: deploy, launch, ask, recover, explain; `Control` is its door."""
+
+from __future__ import annotations
+
+from headgate_control.control import Control
+from headgate_control.outcomes import (
+    Asked,
+    Condition,
+    Explanation,
+    GiveUp,
+    Launched,
+    LogTail,
+    Lost,
+    NotNeeded,
+    RestartAfter,
+    StreamStatus,
+)
+
+__all__ = [
+    "Asked",
+    "Condition",
+    "Control",
+    "Explanation",
+    "GiveUp",
+    "Launched",
+    "LogTail",
+    "Lost",
+    "NotNeeded",
+    "RestartAfter",
+    "StreamStatus",
+]
