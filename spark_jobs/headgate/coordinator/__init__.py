@@ -1,0 +1,1 @@
+"""Triggers, pending and completed checkpoints; holds no policy of its own."""

@@ -1,0 +1,1 @@
+"""Stateful steps: what runs per micro-batch and subtask."""
