@@ -18,6 +18,7 @@ from headgate_contract.records import (
     SnapshotCompleted,
     Stopped,
     StopWanted,
+    StopWithdrawn,
     decision_log,
     slot_log,
 )
@@ -112,8 +113,11 @@ class Catalogue:
     def stop_wanted(self) -> StopWanted | None:
         """The wish to stop the newest generation, if somebody has it."""
         newest = self.newest_generation
-        wishes = [slot.record for slot in self.decisions if isinstance(slot.record, StopWanted)]
-        return next((w for w in reversed(wishes) if newest is not None and w.generation == newest.generation), None)
+        if newest is None:
+            return None
+        wishes = (slot.record for slot in self.decisions if isinstance(slot.record, (StopWanted, StopWithdrawn)))
+        last = next((wish for wish in reversed(list(wishes)) if wish.generation == newest.generation), None)
+        return last if isinstance(last, StopWanted) else None
 
     def generation(self, generation: Generation) -> GenerationStarted | None:
         return next((start for start in self.generations if start.generation == generation), None)

@@ -33,6 +33,8 @@ class GenerationStarted:
     log: str
     """Where the driver's output goes, on `host`."""
     accept_duplicates: bool = False
+    replaces: Generation | None = None
+    """The lost generation that the control plane replaces with this one by itself; None when a person started it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +96,17 @@ class StopWanted:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StopWithdrawn:
+    """The wish to stop generation `generation` is taken back: its stop failed and it runs on."""
+
+    TYPE: ClassVar[str] = "stop-withdrawn"
+    generation: Generation
+    by: str
+    reason: str
+    at_ms: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Retired:
     """These snapshots are no candidates any more; their files may be deleted."""
 
@@ -104,7 +117,7 @@ class Retired:
     at_ms: int
 
 
-DecisionRecord = Deployed | StopWanted | Retired
+DecisionRecord = Deployed | StopWanted | StopWithdrawn | Retired
 DecisionLog = ExclusiveLog[DecisionRecord]
 
 
