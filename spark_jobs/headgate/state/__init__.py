@@ -1,0 +1,1 @@
+"""Keyed state: versions, sessions and tables on whole Arrow batches, behind one interface for all backends."""
