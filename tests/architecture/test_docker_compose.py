@@ -1,0 +1,110 @@
+"""docker-compose.yaml agrees with the lock, with our folders and with Airflow's own settings, and holds no secret."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.house_rules import REPO
+
+COMPOSE: dict[str, Any] = yaml.safe_load((REPO / "docker-compose.yaml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+AIRFLOW_SERVICES = ["airflow-init", "api-server", "scheduler", "dag-processor", "triggerer"]
+CODE = ["plugins", "dags", "spark_jobs"]
+
+
+def locked(name: str) -> str:
+    match = re.search(rf"^{name}==(\S+)", (REPO / "requirements.txt").read_text(), re.MULTILINE)
+    assert match, f"{name} is not locked"
+    return match[1]
+
+
+def environment(service: str) -> dict[str, str]:
+    found: dict[str, str] = SERVICES[service]["environment"]
+    return found
+
+
+def mounts(service: str) -> dict[str, str]:
+    """Where each volume or folder of this repository appears in the container."""
+    return dict(volume.split(":")[:2] for volume in SERVICES[service]["volumes"])
+
+
+def test_airflow_has_its_four_components_a_database_and_a_one_off_init() -> None:
+    assert set(SERVICES) == {"postgres", *AIRFLOW_SERVICES}
+    commands = {name: SERVICES[name]["command"] for name in AIRFLOW_SERVICES if name != "airflow-init"}
+    assert commands == {name: name for name in commands}
+    assert "airflow db migrate" in SERVICES["airflow-init"]["command"][0]
+    assert SERVICES["airflow-init"]["restart"] == "no"
+
+
+def test_versions_are_those_of_the_lock() -> None:
+    airflow = locked("apache-airflow")
+    dockerfile = (REPO / "docker" / "Dockerfile").read_text()
+    assert f"FROM apache/airflow:{airflow}-python3.11" in dockerfile
+    assert "COPY requirements.txt" in dockerfile
+    assert "--require-hashes" in dockerfile
+    for service in AIRFLOW_SERVICES:
+        assert SERVICES[service]["image"] == f"headgate-airflow:{airflow}"
+        assert SERVICES[service]["build"] == {"context": ".", "dockerfile": "docker/Dockerfile"}
+    assert re.fullmatch(r"postgres:\d+\.\d+", SERVICES["postgres"]["image"])
+
+
+@pytest.mark.parametrize("service", AIRFLOW_SERVICES)
+def test_our_folders_are_mounted_where_airflow_and_python_look(service: str) -> None:
+    inside = mounts(service)
+    for folder in CODE:
+        assert (REPO / folder).is_dir()
+        assert inside[f"./{folder}"] == f"/opt/headgate/{folder}"
+        assert f"./{folder}:/opt/headgate/{folder}:ro" in SERVICES[service]["volumes"]
+    settings = environment(service)
+    assert settings["AIRFLOW__CORE__PLUGINS_FOLDER"] == inside["./plugins"]
+    assert settings["AIRFLOW__CORE__DAGS_FOLDER"] == inside["./dags"]
+    assert settings["PYTHONPATH"].split(":") == [inside["./plugins"], inside["./spark_jobs"]]
+
+
+@pytest.mark.parametrize("service", sorted(SERVICES))
+def test_named_volumes_are_declared(service: str) -> None:
+    named = {source for source in mounts(service) if not source.startswith(".")}
+    assert named
+    assert named <= set(COMPOSE["volumes"])
+
+
+@pytest.mark.parametrize("service", sorted(SERVICES))
+def test_secrets_come_from_the_environment_and_their_absence_is_said(service: str) -> None:
+    secret = re.compile(r"PASSWORD$|SECRET|FERNET|CONN$")
+    values = {name: value for name, value in environment(service).items() if secret.search(name)}
+    assert values
+    for name, value in values.items():
+        assert re.search(r"\$\{[A-Z_]+:\?[^}]+\}", value), f"{name} of {service} stands in clear: {value}"
+
+
+def test_the_env_script_prints_every_variable_that_is_asked_for() -> None:
+    ran = subprocess.run(
+        [sys.executable, REPO / "scripts" / "compose_env.py"], capture_output=True, text=True, check=True
+    )
+    printed = dict(line.split("=", 1) for line in ran.stdout.splitlines())
+    asked_for = set(re.findall(r"\$\{([A-Z_]+):\?", (REPO / "docker-compose.yaml").read_text()))
+    assert asked_for <= set(printed)
+    assert all(printed.values())
+
+
+def test_every_airflow_setting_is_one_that_this_airflow_has() -> None:
+    spec = importlib.util.find_spec("airflow")
+    assert spec is not None
+    assert spec.origin is not None
+    text = (Path(spec.origin).parent / "config_templates" / "config.yml").read_text()
+    known = {
+        f"AIRFLOW__{section.upper()}__{option.upper()}"
+        for section, content in yaml.load(text, Loader=yaml.CSafeLoader).items()
+        for option in content["options"]
+    }
+    used = {name for service in AIRFLOW_SERVICES for name in environment(service) if name.startswith("AIRFLOW__")}
+    assert len(used) > 5
+    assert used <= known
