@@ -1,0 +1,148 @@
+"""What a sink is: a description, a writer that lives within one task, and a committer that lives on the driver.
+
+Two-phase commit. The writer stages, in the task; its handles travel in the acks. `prepare` makes them durable before
+the checkpoint is acked; `commit` makes a group of them visible after the checkpoint's completion slot exists. A
+group's identity is (stream, checkpoint id), never an epoch or a batch, whose boundaries change in a replay.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import pyarrow as pa
+
+from headgate_contract.ids import CheckpointId, Generation, StreamName, VertexUid
+from headgate_contract.restore import Rollback
+
+Handle = dict[str, Any]
+"""What a writer staged, as JSON. If it names something that lies on storage, its key `staged` holds the name."""
+
+Group = tuple[CheckpointId, Sequence[Mapping[str, Any]]]
+"""The handles that were completed by one checkpoint."""
+
+Guarantee = Literal["exactly-once", "at-least-once"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkTask:
+    """One attempt at one subtask's work. All of it goes into staged names: no two attempts ever share one."""
+
+    stream: StreamName
+    sink: VertexUid
+    generation: int
+    restart: int
+    attempt: int
+    """The attempt at the whole micro-batch."""
+    epoch: int
+    subtask: int
+    task_attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeginReport:
+    """What a sink did at the start of a life; for history and for people."""
+
+    committed: tuple[CheckpointId, ...] = ()
+    """Carried groups, made visible (again)."""
+    retracted: tuple[CheckpointId, ...] = ()
+    """Groups that this restore went back behind, hidden now."""
+    reinstated: tuple[CheckpointId, ...] = ()
+    """Groups that an earlier restore had hidden and that belong to this history again."""
+    deleted: int = 0
+    """Staged things of earlier lives that no snapshot can ask for any more."""
+
+
+class Sink(ABC):
+    """A frozen, picklable description that a job's author makes. Making it does no I/O."""
+
+    kind: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def rollback(self) -> Rollback:
+        """What it can do about effects that a restore goes back behind."""
+
+    @property
+    @abstractmethod
+    def guarantee(self) -> Guarantee:
+        """What it promises when everything before it is exactly-once."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """What the plan shows of it, as JSON; no secrets."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise if it cannot be written to. Called on the driver before the first batch; may create the target."""
+
+    @abstractmethod
+    def writer(self, task: SinkTask) -> SinkWriter:
+        """A writer for this attempt. Called in the task."""
+
+    @abstractmethod
+    def committer(self, stream: StreamName, sink: VertexUid, generation: Generation) -> SinkCommitter:
+        """The driver's half. One per life; not for use by several threads at once."""
+
+
+class SinkWriter(ABC):
+    """Stages one attempt's rows. Ends by `finish` or by `abort`."""
+
+    @abstractmethod
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Stage these rows; all batches of one writer have one schema."""
+
+    @abstractmethod
+    def finish(self) -> tuple[Handle, ...]:
+        """End the staging; none if there were no rows. What the handles name is whole, but perhaps not yet durable."""
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Drop everything that this writer staged. Also allowed after `finish`, and twice."""
+
+
+class SinkCommitter(ABC):
+    """Makes groups visible and takes them back. A StorageError is worth another try; a SinkFailed is not."""
+
+    @abstractmethod
+    def begin(
+        self,
+        lineage: frozenset[CheckpointId],
+        carried: Sequence[Group],
+        abandoned: Sequence[Group],
+        protected: frozenset[str],
+    ) -> BeginReport:
+        """Bring the sink to the snapshot that this life starts from; before its first batch.
+
+        `lineage`: every checkpoint that the snapshot stands on, itself included; empty for a start without state.
+        `carried`: the snapshot's own committables; those in the lineage are committed (again).
+        `abandoned`: committables that other retained snapshots carry; they can never become visible in this life, not
+        even by a frozen driver's late commit, but are kept for a later restore to their branch.
+        `protected`: the staged names that any retained snapshot carries (`staged_names`); they are not deleted.
+        Published groups outside the lineage are retracted, retracted groups of the lineage reinstated, every other
+        staged thing of earlier lives deleted. May be repeated, also after a crash within it. Raises Fenced if a newer
+        generation has begun, and SinkFailed before anything is changed if something that it needs is gone.
+        """
+
+    @abstractmethod
+    def prepare(self, handles: Sequence[Mapping[str, Any]]) -> None:
+        """Make staged things durable, before the checkpoint that completes them is acked. May be repeated."""
+
+    @abstractmethod
+    def commit(self, group: CheckpointId, handles: Sequence[Mapping[str, Any]]) -> None:
+        """Make the group visible, all of it.
+
+        Called at least once and only after its completion slot exists; may repeat, also by a frozen driver that
+        wakes up long after. Raises Fenced if a newer generation has gone back behind the group.
+        """
+
+    @abstractmethod
+    def discard(self, handles: Sequence[Mapping[str, Any]]) -> None:
+        """Drop what a failed attempt staged. Never called for handles of a completed checkpoint."""
+
+
+def staged_names(handles: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """The names of staged things among `handles`: what `begin` wants to be told as protected."""
+    return frozenset(str(handle["staged"]) for handle in handles if "staged" in handle)
