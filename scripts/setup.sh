@@ -109,7 +109,7 @@ main() {
     fi
     check_disk
     make_venv "$python"
-    say "installing $(grep -c '^[a-zA-Z0-9].*==' "$LOCK") locked packages (the first time they are downloaded: about 0.9 GB)"
+    say "installing $(grep -c '^[a-zA-Z0-9].*==' "$LOCK") locked packages (the first time they are downloaded: about 0.8 GB)"
     bootstrap_uv
     install_locked
     link_checkout
