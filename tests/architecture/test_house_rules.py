@@ -13,10 +13,10 @@ import pytest
 from tests.house_rules import REPO
 
 A_PURE_TEST = """
-    import headgate_sample
+    from package import sample
 
     def test_pure():
-        assert headgate_sample.pick(True) == "yes"
+        assert sample.pick(True) == "yes"
 """
 
 
@@ -36,12 +36,14 @@ class SmallRun:
                 markers = ["spark: .", "airflow: .", "servers: .", "e2e: .", "slow: ."]
                 [tool.coverage.run]
                 branch = true
-                include = ["headgate_sample.py"]
+                source = ["package"]
                 [tool.coverage.report]
                 fail_under = 85
             """)
         )
-        self.write("headgate_sample.py", 'def pick(yes):\n    if yes:\n        return "yes"\n    return "no"\n')
+        (root / "package").mkdir()
+        self.write("package/__init__.py", "")
+        self.write("package/sample.py", 'def pick(yes):\n    if yes:\n        return "yes"\n    return "no"\n')
 
     def write(self, name: str, text: str) -> None:
         (self.root / name).write_text(textwrap.dedent(text))
@@ -61,6 +63,7 @@ def test_what_did_not_run_fails_the_run_in_ci_and_only_there(small_run: SmallRun
     ways = {
         "test_skip": "import pytest\n\ndef test_it():\n    pytest.skip('later')\n",
         "test_expected": "import pytest\n\n@pytest.mark.xfail\ndef test_it():\n    assert False\n",
+        "test_unexpected": "import pytest\n\n@pytest.mark.xfail\ndef test_it():\n    assert True\n",
         "test_module": "import pytest\n\npytest.importorskip('no_such_module')\n",
     }
     small_run.write("tests/test_pure.py", A_PURE_TEST)
@@ -104,15 +107,22 @@ def test_coverage_counts_what_pure_tests_reach_and_nothing_else(small_run: Small
 
         @pytest.mark.spark
         def test_dear():
-            import headgate_sample
-            assert headgate_sample.pick(False) == "no"
+            from package import sample
+            assert sample.pick(False) == "no"
         """,
     )
     too_low = small_run.pytest("--pure-coverage")
     assert too_low.returncode == 1, too_low.stdout
-    assert "at least 85" in too_low.stdout
+    assert "cover 50.0 % of the branches (asked for: 85" in too_low.stdout
 
     small_run.write("tests/test_more.py", A_PURE_TEST.replace('True) == "yes"', 'False) == "no"'))
     enough = small_run.pytest("--pure-coverage")
     assert enough.returncode == 0, enough.stdout
-    assert "the pure tests cover 100.0 %" in enough.stdout
+    assert "cover 100.0 % of the branches" in enough.stdout
+
+    small_run.write(
+        "package/never_imported.py", "def pick(yes):\n    return 1 if yes else 2\n\n\nif pick(1):\n    pick(2)\n"
+    )
+    forgotten = small_run.pytest("--pure-coverage")
+    assert forgotten.returncode == 1, forgotten.stdout
+    assert "never_imported" in forgotten.stdout
