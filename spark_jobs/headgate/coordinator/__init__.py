@@ -1,1 +1,1 @@
-"""Triggers, pending and completed checkpoints; holds no policy of its own."""
+"""Checkpoints: triggers, pending, acks, completed. Pure: events in, actions out; knows participants only by name."""

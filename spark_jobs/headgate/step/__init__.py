@@ -1,1 +1,1 @@
-"""Stateful steps: what runs per micro-batch and subtask."""
+"""Stateful steps: what runs for each micro-batch and subtask, in the task."""

@@ -1,0 +1,37 @@
+"""Headgate's runtime, and the API that a job's author imports.
+
+The names are loaded when they are first used: a Python worker that only runs a step loads no more than that.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headgate import sinks, sources
+    from headgate.job.job import Job, KeyedStream, Stream
+    from headgate.step.aggregates import avg, count, max, min, sum  # noqa: A004 - the words that an author expects
+    from headgate.step.operators import Keyed
+
+_HOMES = {
+    "Job": "headgate.job.job",
+    "KeyedStream": "headgate.job.job",
+    "Stream": "headgate.job.job",
+    "Keyed": "headgate.step.operators",
+    "avg": "headgate.step.aggregates",
+    "count": "headgate.step.aggregates",
+    "max": "headgate.step.aggregates",
+    "min": "headgate.step.aggregates",
+    "sum": "headgate.step.aggregates",
+}
+
+__all__ = ["Job", "Keyed", "KeyedStream", "Stream", "avg", "count", "max", "min", "sinks", "sources", "sum"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    if name in ("sinks", "sources"):
+        return import_module(f"headgate.{name}")
+    raise AttributeError(f"module 'headgate' has no attribute {name!r}")

@@ -1,0 +1,364 @@
+"""The coordinator: decides about barriers, completion, commit and the end. Pure: `handle(event, now)` returns actions.
+
+It does no I/O and starts no thread. One thread owns it. The order that it keeps: barrier, acks, metadata, completion slot,
+commit, notify. Nothing is committed that has no slot; nothing is retired but by a slot.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from headgate.coordinator.cut import Cut, Group, StagedOutput
+from headgate.coordinator.messages import (
+    Acknowledged,
+    Action,
+    BatchBegun,
+    BatchDone,
+    BatchFailed,
+    Cancel,
+    CommitGroups,
+    Committed,
+    Declined,
+    Event,
+    FailStream,
+    NotifyAborted,
+    NotifyComplete,
+    Reply,
+    Stored,
+    StoreFailed,
+    StoreSnapshot,
+    TakeSnapshot,
+    Tick,
+    Trigger,
+    WriteStopped,
+)
+from headgate.coordinator.pending import AckResult, PendingCheckpoint, PendingState
+from headgate.coordinator.policy import CheckpointOptions, FailureManager, PeriodicTrigger, subsumed
+from headgate_contract.ids import CheckpointId, RequestId
+from headgate_contract.snapshot import SnapshotKind, SnapshotRef
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Segment:
+    """Output staged before the barrier of one attempt, and not yet in a completed snapshot."""
+
+    barrier: CheckpointId
+    output: StagedOutput
+
+
+@dataclass
+class Coordinator:
+    """The protocol's state. `participants` are the names of those who acknowledge a snapshot."""
+
+    options: CheckpointOptions
+    participants: frozenset[str]
+    cut: Cut
+    next_id: CheckpointId
+    retained: list[SnapshotRef]
+    groups: list[Group]
+    """Groups that completed and of which no slot says yet that they are committed, oldest first."""
+    started_ms: int
+    busy: bool = False
+    staged: StagedOutput = field(default_factory=StagedOutput)
+    segments: list[Segment] = field(default_factory=list)
+    pending: dict[CheckpointId, PendingCheckpoint] = field(default_factory=dict)
+    queue: list[Trigger] = field(default_factory=list)
+    committed: set[CheckpointId] = field(default_factory=set)
+    """Groups that are committed, which no slot says yet."""
+    stopping: Trigger | None = None
+    ended: bool = False
+    completed: int = 0
+    failed: int = 0
+
+    def __post_init__(self) -> None:
+        self._periodic = PeriodicTrigger(self.options, self.started_ms)
+        self._failures = FailureManager(self.options.tolerable_failures)
+        self._storing: CheckpointId | None = None
+        self._noting: tuple[CheckpointId, ...] = ()
+        self._retiring: tuple[CheckpointId, ...] = ()
+        self._stopped_with: CheckpointId | None = None
+
+    # ---- questions
+
+    @property
+    def may_begin(self) -> bool:
+        """May a micro-batch begin now? Not while the stream is ending."""
+        return self.stopping is None and not self.ended
+
+    def next_deadline(self) -> int | None:
+        """When `handle(Tick)` should come at the latest, or None."""
+        moments = [
+            pending.started_ms + self.options.timeout_ms
+            for pending in self.pending.values()
+            if pending.can_expire and pending.waiting
+        ]
+        due = self._periodic.due_at()
+        if due is not None and self.stopping is None and len(self._running()) < self.options.max_concurrent:
+            moments.append(due)
+        return min(moments) if moments and not self.ended else None
+
+    # ---- events
+
+    def handle(self, event: Event, now_ms: int) -> list[Action]:
+        """Take in one event; what is to be done about it, in order."""
+        if self.ended:
+            return self._after_end(event)
+        actions: list[Action] = []
+        match event:
+            case BatchBegun():
+                self.busy = True
+            case BatchDone(result=result):
+                self.busy = False
+                self.cut = self.cut.after(result)
+                self.staged = self.staged.plus(result.staged)
+            case BatchFailed(cause=cause):
+                self.busy = False
+                return self._fail(cause)
+            case Trigger():
+                actions += self._enqueue(event)
+            case Acknowledged():
+                actions += self._acknowledged(event)
+            case Declined(checkpoint=checkpoint, participant=participant, cause=cause):
+                if checkpoint in self.pending and self.pending[checkpoint].state is PendingState.COLLECTING:
+                    actions += self._abort(checkpoint, f"{participant} declined: {cause}", now_ms)
+            case Stored():
+                actions += self._stored(event, now_ms)
+            case StoreFailed(checkpoint=checkpoint, cause=cause):
+                self._storing = None
+                actions += self._abort(checkpoint, f"it could not be stored: {cause}", now_ms)
+            case Committed(groups=groups):
+                actions += self._committed(groups)
+            case Cancel(request=request, reason=reason):
+                return self._cancel(request, reason)
+            case Tick():
+                actions += self._expire(now_ms)
+        if not self.ended:
+            actions += self._barriers(now_ms)
+            actions += self._store_next()
+        return actions
+
+    def _after_end(self, event: Event) -> list[Action]:
+        if isinstance(event, Trigger) and event.request is not None:
+            return [Reply(request=event.request, done=False, why="the stream has ended")]
+        return []
+
+    def _enqueue(self, trigger: Trigger) -> list[Action]:
+        if trigger.stop:
+            if self.stopping is not None:
+                # a second wish to stop: the first one's end answers both
+                why = "the stream is stopping already"
+                return [Reply(request=trigger.request, done=False, why=why)] if trigger.request else []
+            self.stopping = trigger
+        if trigger.name is not None and self._name_taken(trigger):
+            self.stopping = None if trigger.stop else self.stopping
+            why = f"there is a savepoint {trigger.name} already"
+            return [Reply(request=trigger.request, done=False, why=why)] if trigger.request else []
+        self.queue.append(trigger)
+        return []
+
+    def _name_taken(self, trigger: Trigger) -> bool:
+        under_way = [pending.trigger.name for pending in self.pending.values()]
+        waiting = [other.name for other in self.queue]
+        return trigger.name in [*under_way, *waiting, *(ref.name for ref in self.retained)]
+
+    # ---- barriers
+
+    def _running(self) -> list[PendingCheckpoint]:
+        return [pending for pending in self.pending.values() if pending.trigger.name is None]
+
+    def _barriers(self, now_ms: int) -> list[Action]:
+        """Let every barrier pass that is due, if no step is running: a cut lies between two micro-batches."""
+        if self.busy:
+            return []
+        actions: list[Action] = []
+        waiting, self.queue = self.queue, []
+        for trigger in waiting:
+            if trigger.stop and (self.pending or self._storing is not None or self._uncommitted()):
+                self.queue.append(trigger)  # the last barrier waits until everything before it has ended
+            else:
+                actions.append(self._barrier(trigger, now_ms))
+        due = self._periodic.due_at()
+        if (
+            due is not None
+            and now_ms >= due
+            and self.stopping is None
+            and len(self._running()) < self.options.max_concurrent
+        ):
+            actions.append(self._barrier(Trigger(reason="interval"), now_ms))
+        return actions
+
+    def _barrier(self, trigger: Trigger, now_ms: int) -> Action:
+        checkpoint = self.next_id
+        self.next_id = checkpoint.next()
+        self._periodic.triggered(now_ms)
+        self.segments.append(Segment(checkpoint, self.staged))
+        staged = self._staged_up_to(checkpoint).handles
+        self.staged = StagedOutput()
+        self.pending[checkpoint] = PendingCheckpoint(checkpoint, trigger, self.cut, now_ms, set(self.participants))
+        return TakeSnapshot(checkpoint=checkpoint, kind=trigger.kind, name=trigger.name, cut=self.cut, staged=staged)
+
+    def _staged_up_to(self, checkpoint: CheckpointId) -> StagedOutput:
+        """Everything staged before this barrier that no completed snapshot has: a failed attempt's rolls on."""
+        output = StagedOutput()
+        for segment in self.segments:
+            if segment.barrier <= checkpoint:
+                output = output.plus(segment.output.handles)
+        return output
+
+    # ---- acks
+
+    def _acknowledged(self, ack: Acknowledged) -> list[Action]:
+        pending = self.pending.get(ack.checkpoint)
+        if pending is None or pending.state is not PendingState.COLLECTING:
+            log.info("late ack of %s for checkpoint %s: dropped", ack.participant, ack.checkpoint)
+            return []
+        result = pending.acknowledge(ack)
+        if result is not AckResult.SUCCESS:
+            log.warning("ack of %s for checkpoint %s: %s", ack.participant, ack.checkpoint, result.value)
+        return []
+
+    def _store_next(self) -> list[Action]:
+        """Complete one snapshot at a time, in the order of their barriers.
+
+        A snapshot with all of its acks overtakes older attempts that may be subsumed, which ends them; it waits for those
+        that may not (savepoints, and what a person asked for): completed out of order, the output between two barriers would
+        belong to the wrong one.
+        """
+        if self._storing is not None:
+            return []
+        overtaken: list[CheckpointId] = []
+        for checkpoint, candidate in sorted(self.pending.items()):
+            if not candidate.waiting:
+                return [*self._subsume(overtaken, checkpoint), self._store(candidate)]
+            if not candidate.can_be_subsumed:
+                break
+            overtaken.append(checkpoint)
+        return []
+
+    def _subsume(self, overtaken: list[CheckpointId], by: CheckpointId) -> list[Action]:
+        for checkpoint in overtaken:
+            del self.pending[checkpoint]
+        return [self._aborted(checkpoint, f"subsumed by {by}") for checkpoint in overtaken]
+
+    def _store(self, pending: PendingCheckpoint) -> Action:
+        pending.begin_storing()
+        self._storing = pending.id
+        self._noting = tuple(sorted(self.committed))
+        self._retiring = subsumed(self.retained, pending.trigger.kind, self.options.retained)
+        own = Group(id=pending.id, sinks=self._staged_up_to(pending.id).handles)
+        return StoreSnapshot(
+            checkpoint=pending.id,
+            kind=pending.trigger.kind,
+            name=pending.trigger.name,
+            origin=pending.trigger.origin,
+            request=pending.trigger.request,
+            cut=pending.cut,
+            vertices=pending.vertices,
+            sources=pending.sources,
+            groups=(*self._uncommitted(), own),
+            committed=self._noting,
+            retires=self._retiring,
+        )
+
+    def _stored(self, event: Stored, now_ms: int) -> list[Action]:
+        pending = self.pending.pop(event.checkpoint)
+        own = Group(id=pending.id, sinks=self._staged_up_to(pending.id).handles)
+        self.segments = [segment for segment in self.segments if segment.barrier > pending.id]
+        self.committed -= set(self._noting)
+        self.groups = [group for group in self.groups if group.id not in self._noting]
+        self.groups.append(own)
+        self.retained = [ref for ref in self.retained if ref.id not in self._retiring] + [event.snapshot]
+        retired, self._retiring, self._noting, self._storing = self._retiring, (), (), None
+        self.completed += 1
+        self._failures.succeeded()
+        self._periodic.ended(now_ms)
+        actions: list[Action] = [
+            CommitGroups(groups=tuple(self._uncommitted())),
+            NotifyComplete(checkpoint=pending.id, snapshot=event.snapshot, cut=pending.cut, retired=retired),
+        ]
+        if pending.trigger.stop:
+            self._stopped_with = pending.id
+        elif pending.trigger.request is not None:
+            actions.append(Reply(request=pending.trigger.request, done=True, result=_result(event.snapshot)))
+        return actions
+
+    # ---- commit and end
+
+    def _uncommitted(self) -> list[Group]:
+        return [group for group in self.groups if group.id not in self.committed]
+
+    def _committed(self, groups: Sequence[CheckpointId]) -> list[Action]:
+        self.committed |= {group.id for group in self.groups if group.id in groups}
+        if self._stopped_with is None or self._uncommitted() or self.stopping is None:
+            return []
+        self.ended = True
+        return [
+            WriteStopped(
+                reason=self.stopping.reason or "stop was asked for",
+                committed=tuple(sorted(self.committed)),
+                snapshot=self._stopped_with,
+                request=self.stopping.request,
+            )
+        ]
+
+    def _cancel(self, request: RequestId | None, reason: str) -> list[Action]:
+        """End without a snapshot: what is not in a completed one is given up."""
+        self.ended = True
+        waiting = [pending.trigger.request for pending in self.pending.values()] + [
+            other.request for other in self.queue
+        ]
+        refused: list[Action] = [
+            Reply(request=other, done=False, why="the stream was cancelled") for other in waiting if other
+        ]
+        noted = tuple(sorted(self.committed))
+        return [*refused, WriteStopped(reason=reason, committed=noted, snapshot=None, request=request)]
+
+    def _expire(self, now_ms: int) -> list[Action]:
+        actions: list[Action] = []
+        for pending in list(self.pending.values()):
+            if pending.can_expire and pending.waiting and now_ms >= pending.started_ms + self.options.timeout_ms:
+                waiting = ", ".join(sorted(pending.waiting))
+                cause = f"it expired after {self.options.timeout_ms} ms, still waiting for {waiting}"
+                actions += self._abort(pending.id, cause, now_ms)
+        return actions
+
+    def _abort(self, checkpoint: CheckpointId, cause: str, now_ms: int) -> list[Action]:
+        pending = self.pending.pop(checkpoint, None)
+        if pending is None:
+            return []
+        self.failed += 1
+        self._periodic.ended(now_ms)
+        actions: list[Action] = [self._aborted(checkpoint, cause)]
+        trigger = pending.trigger
+        if trigger.stop:
+            self.stopping = None  # the stream goes on, periodic checkpoints too
+        if trigger.request is not None:
+            actions.append(Reply(request=trigger.request, done=False, why=cause))
+        if trigger.kind is SnapshotKind.CHECKPOINT and trigger.request is None and not trigger.stop:
+            if self._failures.failed():
+                actions += self._fail(
+                    f"checkpoint {checkpoint} failed ({cause}), and no more than {self.options.tolerable_failures} may fail "
+                    "in a row (execution.checkpointing.tolerable-failed-checkpoints)"
+                )
+        return actions
+
+    def _aborted(self, checkpoint: CheckpointId, cause: str) -> NotifyAborted:
+        completed = [ref.id for ref in self.retained]
+        return NotifyAborted(checkpoint=checkpoint, cause=cause, latest_completed=max(completed, default=None))
+
+    def _fail(self, cause: str) -> list[Action]:
+        self.ended = True
+        actions: list[Action] = []
+        for pending in self.pending.values():
+            if pending.trigger.request is not None:
+                actions.append(Reply(request=pending.trigger.request, done=False, why=cause))
+        actions += [Reply(request=trigger.request, done=False, why=cause) for trigger in self.queue if trigger.request]
+        return [*actions, FailStream(cause=cause)]
+
+
+def _result(snapshot: SnapshotRef) -> dict[str, object]:
+    return {"snapshot": int(snapshot.id), "name": snapshot.name, "folder": snapshot.folder, "kind": snapshot.kind.value}

@@ -1,0 +1,72 @@
+"""The cut: what one consistent moment of the stream consists of, between two micro-batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from headgate_contract.ids import CheckpointId, VertexUid
+
+Json = dict[str, Any]
+Versions = Mapping[VertexUid, Mapping[int, Json]]
+Staged = Mapping[VertexUid, tuple[Json, ...]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cut:
+    """State versions and source positions that belong together, after `epoch` micro-batches."""
+
+    epoch: int
+    versions: Versions = field(default_factory=dict)
+    """For each stateful vertex the version of each subtask that has one."""
+    positions: Mapping[VertexUid, Json] = field(default_factory=dict)
+    """S_n of each source."""
+    records: int = 0
+    watermark_ms: int | None = None
+
+    def after(self, batch: BatchResult) -> Cut:
+        """The cut after one more micro-batch; what the batch did not touch stays."""
+        versions = {vertex: dict(subtasks) for vertex, subtasks in self.versions.items()}
+        for vertex, subtasks in batch.versions.items():
+            versions.setdefault(vertex, {}).update(subtasks)
+        return replace(
+            self,
+            epoch=batch.epoch,
+            versions=versions,
+            positions={**self.positions, **batch.positions},
+            records=self.records + batch.records,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchResult:
+    """What the acks of one micro-batch add up to."""
+
+    epoch: int
+    versions: Versions
+    positions: Mapping[VertexUid, Json]
+    staged: Staged
+    records: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagedOutput:
+    """What the sinks staged since the last barrier, in order; rolls on until a snapshot completes with it."""
+
+    handles: Staged = field(default_factory=dict)
+
+    def plus(self, more: Staged) -> StagedOutput:
+        merged = dict(self.handles)
+        for sink, handles in more.items():
+            if handles:
+                merged[sink] = (*merged.get(sink, ()), *handles)
+        return StagedOutput(handles=merged)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """The committables of one completed snapshot."""
+
+    id: CheckpointId
+    sinks: Staged

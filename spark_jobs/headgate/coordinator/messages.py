@@ -1,0 +1,194 @@
+"""What the coordinator is told (events) and what it wants done (actions). Values only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headgate.coordinator.cut import BatchResult, Cut, Group, Json, Staged
+from headgate_contract.ids import CheckpointId, RequestId, SavepointName, SlotNumber, VertexUid
+from headgate_contract.snapshot import SavepointOrigin, SnapshotKind, SnapshotRef, SourceState, VertexState
+
+# ---- events
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trigger:
+    """Somebody wants a snapshot. Periodic ones come from the coordinator itself."""
+
+    kind: SnapshotKind = SnapshotKind.CHECKPOINT
+    name: SavepointName | None = None
+    origin: SavepointOrigin | None = None
+    request: RequestId | None = None
+    stop: bool = False
+    """The stream ends with this snapshot."""
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchBegun:
+    """A source hands over a micro-batch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchDone:
+    result: BatchResult
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchFailed:
+    cause: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Acknowledged:
+    """A participant's part of a snapshot is durable."""
+
+    checkpoint: CheckpointId
+    participant: str
+    vertices: Mapping[VertexUid, VertexState] = field(default_factory=dict)
+    sources: Mapping[VertexUid, SourceState] = field(default_factory=dict)
+    uploaded: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declined:
+    """A participant cannot give its part."""
+
+    checkpoint: CheckpointId
+    participant: str
+    cause: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stored:
+    """The completion slot exists."""
+
+    checkpoint: CheckpointId
+    snapshot: SnapshotRef
+    slot: SlotNumber
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreFailed:
+    """The metadata or the slot could not be written, and certainly has not been."""
+
+    checkpoint: CheckpointId
+    cause: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Committed:
+    """All sinks have made these groups visible."""
+
+    groups: tuple[CheckpointId, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cancel:
+    """The stream ends now, without a snapshot."""
+
+    request: RequestId | None = None
+    reason: str = "cancelled"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tick:
+    """Time has passed."""
+
+
+Event = (
+    Trigger
+    | BatchBegun
+    | BatchDone
+    | BatchFailed
+    | Acknowledged
+    | Declined
+    | Stored
+    | StoreFailed
+    | Committed
+    | Cancel
+    | Tick
+)
+
+# ---- actions
+
+
+@dataclass(frozen=True, kw_only=True)
+class TakeSnapshot:
+    """The barrier has passed: make the cut durable and acknowledge, participant by participant."""
+
+    checkpoint: CheckpointId
+    kind: SnapshotKind
+    name: SavepointName | None
+    cut: Cut
+    staged: Staged
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreSnapshot:
+    """All parts are there: write the metadata, then the completion slot."""
+
+    checkpoint: CheckpointId
+    kind: SnapshotKind
+    name: SavepointName | None
+    origin: SavepointOrigin | None
+    request: RequestId | None
+    cut: Cut
+    vertices: Mapping[VertexUid, VertexState]
+    sources: Mapping[VertexUid, SourceState]
+    groups: tuple[Group, ...]
+    committed: tuple[CheckpointId, ...]
+    retires: tuple[CheckpointId, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommitGroups:
+    """Make these groups visible, in order, after reading the log once more."""
+
+    groups: tuple[Group, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotifyComplete:
+    checkpoint: CheckpointId
+    snapshot: SnapshotRef
+    cut: Cut
+    retired: tuple[CheckpointId, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotifyAborted:
+    """The attempt came to nothing: what it alone uploaded may go."""
+
+    checkpoint: CheckpointId
+    cause: str
+    latest_completed: CheckpointId | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    request: RequestId
+    done: bool
+    why: str = ""
+    result: Json = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteStopped:
+    """Everything is committed: say in the log that this generation has ended, then end."""
+
+    reason: str
+    committed: tuple[CheckpointId, ...]
+    snapshot: CheckpointId | None
+    request: RequestId | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailStream:
+    cause: str
+
+
+Action = (
+    TakeSnapshot | StoreSnapshot | CommitGroups | NotifyComplete | NotifyAborted | Reply | WriteStopped | FailStream
+)

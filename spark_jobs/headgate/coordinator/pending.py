@@ -1,0 +1,72 @@
+"""A snapshot under way: who still has to acknowledge."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from headgate.coordinator.cut import Cut
+from headgate.coordinator.messages import Acknowledged, Trigger
+from headgate_contract.ids import CheckpointId, VertexUid
+from headgate_contract.snapshot import SourceState, VertexState
+
+
+class AckResult(enum.Enum):
+    SUCCESS = "success"
+    DUPLICATE = "duplicate"
+    UNKNOWN = "unknown participant"
+
+
+class PendingState(enum.Enum):
+    COLLECTING = "collecting acks"
+    STORING = "storing metadata and slot"
+
+
+LEGAL = {
+    PendingState.COLLECTING: {PendingState.STORING},
+    PendingState.STORING: set[PendingState](),
+}
+
+
+@dataclass
+class PendingCheckpoint:
+    """One attempt, from its barrier to its slot or its end."""
+
+    id: CheckpointId
+    trigger: Trigger
+    cut: Cut
+    started_ms: int
+    waiting: set[str]
+    state: PendingState = PendingState.COLLECTING
+    acknowledged: set[str] = field(default_factory=set)
+    vertices: dict[VertexUid, VertexState] = field(default_factory=dict)
+    sources: dict[VertexUid, SourceState] = field(default_factory=dict)
+
+    @property
+    def can_expire(self) -> bool:
+        """Savepoints take the time they need."""
+        return self.trigger.name is None and not self.trigger.stop
+
+    @property
+    def can_be_subsumed(self) -> bool:
+        """Only a periodic checkpoint: nobody waits for it by name."""
+        return self.can_expire and self.trigger.request is None and self.state is PendingState.COLLECTING
+
+    def acknowledge(self, ack: Acknowledged) -> AckResult:
+        if ack.participant in self.acknowledged:
+            return AckResult.DUPLICATE
+        if ack.participant not in self.waiting:
+            return AckResult.UNKNOWN
+        self.waiting.discard(ack.participant)
+        self.acknowledged.add(ack.participant)
+        self.vertices.update(ack.vertices)
+        self.sources.update(ack.sources)
+        return AckResult.SUCCESS
+
+    def begin_storing(self) -> None:
+        self._enter(PendingState.STORING)
+
+    def _enter(self, state: PendingState) -> None:
+        if state not in LEGAL[self.state]:
+            raise AssertionError(f"checkpoint {self.id} cannot go from {self.state.value} to {state.value}")
+        self.state = state

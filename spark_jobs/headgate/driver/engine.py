@@ -1,0 +1,73 @@
+"""What runs micro-batches, as the driver sees it: Spark, or a stand-in that keeps Spark's promises without it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headgate.job.plan import LinearPlan
+from headgate.source.positions import PositionBook
+from headgate.step.task import StepAck, StepTask
+from headgate_contract.settings import Settings
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """A micro-batch that the source hands over: the engine's own number, and whatever the engine reads it by."""
+
+    number: int
+    content: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineSetup:
+    """What an engine is made from."""
+
+    stream: str
+    plan: LinearPlan
+    settings: Settings
+    directory: Path
+    """Its private scratch folder, new in every life."""
+    log: str = ""
+
+
+class Engine(ABC):
+    """Calls `handler` for one micro-batch after the other, from a thread of its own."""
+
+    @property
+    @abstractmethod
+    def book(self) -> PositionBook:
+        """The positions of the source."""
+
+    @abstractmethod
+    def open(self) -> None:
+        """Start what is slow to start, and check the plan against it. Raises JobInvalid."""
+
+    @abstractmethod
+    def begin(self, position: Json, handler: Callable[[MicroBatch], None]) -> None:
+        """Hand over micro-batches from `position` on."""
+
+    @abstractmethod
+    def run(self, batch: MicroBatch, task: StepTask) -> list[StepAck]:
+        """Run the step on the micro-batch, once; called by the handler, in the engine's thread."""
+
+    @abstractmethod
+    def position_after(self, batch: MicroBatch) -> Json:
+        """S_n right behind the micro-batch; called by the handler, in the engine's thread, when the step is done."""
+
+    @abstractmethod
+    def failure(self) -> str | None:
+        """Why no more micro-batches come, or None while they do."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End, without waiting for more than the running callback. May be called at any time, and twice."""
+
+    def facts(self) -> dict[str, str]:
+        """What people may want to know: the address of a UI, for instance."""
+        return {}

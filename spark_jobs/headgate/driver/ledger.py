@@ -1,0 +1,299 @@
+"""The io thread: the only writer of this generation's slots, and so the only one who completes and commits.
+
+A create that fails reads the slot that beat it: if that starts a newer generation, this driver is fenced. There is no
+check-then-act. Before every commit the log is read once more.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from headgate.coordinator.cut import Group
+from headgate.coordinator.messages import (
+    CommitGroups,
+    Committed,
+    Event,
+    FailStream,
+    NotifyAborted,
+    NotifyComplete,
+    Reply,
+    Stored,
+    StoreFailed,
+    StoreSnapshot,
+    WriteStopped,
+)
+from headgate.driver.points import KillPoints
+from headgate.driver.shared_state import SharedFiles
+from headgate.driver.snapshots import SnapshotTaker
+from headgate.sink.base import SinkCommitter
+from headgate_contract import wire
+from headgate_contract.errors import Fenced, HeadgateError, SlotTaken, StorageError
+from headgate_contract.history import Event as HistoryEvent
+from headgate_contract.history import record_event
+from headgate_contract.ids import CheckpointId, Generation, SlotNumber, StreamName, VertexUid
+from headgate_contract.mailbox import Answer, Mailbox, Outcome
+from headgate_contract.paths import METADATA, StreamPaths
+from headgate_contract.records import GenerationStarted, SlotLog, SlotRecord, SnapshotCompleted, Stopped
+from headgate_contract.snapshot import CommittableGroup, SnapshotMetadata, SnapshotRef
+from headgate_contract.store import ObjectStore
+
+log = logging.getLogger(__name__)
+
+Action = StoreSnapshot | CommitGroups | WriteStopped | Reply | NotifyComplete | NotifyAborted | FailStream
+_COMMIT_ATTEMPTS = 5
+
+
+class Ledger:
+    """Carries out the coordinator's actions that touch the log, the sinks or the mailbox, one after the other."""
+
+    def __init__(
+        self,
+        *,
+        store: ObjectStore,
+        stream: StreamName,
+        generation: Generation,
+        slots: SlotLog,
+        newest: SlotNumber,
+        max_parallelism: int,
+        sinks: Mapping[VertexUid, SinkCommitter],
+        shared: SharedFiles,
+        folders: dict[CheckpointId, str],
+        post: Callable[[Event], None],
+        end: Callable[[BaseException | None], None],
+        points: KillPoints,
+    ) -> None:
+        self._store = store
+        self._stream = stream
+        self._paths = StreamPaths(stream)
+        self._generation = generation
+        self._slots = slots
+        self._newest = newest
+        self._max_parallelism = max_parallelism
+        self._sinks = sinks
+        self._shared = shared
+        self._folders = folders
+        self._post = post
+        self._end = end
+        self._points = points
+        self._mailbox = Mailbox(store, stream)
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledger")
+        self.taker: SnapshotTaker | None = None
+
+    def perform(self, action: Action) -> None:
+        """Queue an action; what becomes of it is posted to the coordinator."""
+        self._pool.submit(self._perform, action)
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True)
+
+    def _perform(self, action: Action) -> None:
+        try:
+            match action:
+                case StoreSnapshot():
+                    self._store_snapshot(action)
+                case CommitGroups(groups=groups):
+                    self._commit(groups)
+                case WriteStopped():
+                    self._write_stopped(action)
+                case Reply():
+                    self._reply(action)
+                case NotifyComplete():
+                    self._notify_complete(action)
+                case NotifyAborted():
+                    self._notify_aborted(action)
+                case FailStream(cause=cause):
+                    self.check_not_fenced()
+                    self._end(HeadgateError(cause))
+        except Fenced as error:
+            self.say("fenced", "EXECUTED", str(error))
+            self._end(error)
+        except Exception as error:
+            log.exception("the ledger failed at %s", type(action).__name__)
+            self._fail_unless_fenced(error)
+
+    def _fail_unless_fenced(self, error: Exception) -> None:
+        """A zombie looks failed before it looks fenced: read the log before saying anything."""
+        try:
+            self.check_not_fenced()
+        except Fenced as fenced:
+            self.say("fenced", "EXECUTED", str(fenced))
+            self._end(fenced)
+            return
+        except HeadgateError:
+            log.warning("the log cannot be read either")
+        self._end(error)
+
+    def check_not_fenced(self) -> None:
+        """Raise Fenced if a newer generation has started."""
+        found = self._slots.peek(self._newest.next())
+        if found is not None:
+            raise self._beaten(found.record)
+
+    def _append(self, record: SlotRecord) -> SlotNumber:
+        try:
+            slot = self._slots.append(self._newest, record)
+        except SlotTaken as error:
+            found = self._slots.peek(self._newest.next())
+            raise (self._beaten(found.record) if found is not None else error) from error
+        self._newest = slot.number
+        return slot.number
+
+    def _beaten(self, record: SlotRecord) -> HeadgateError:
+        if isinstance(record, GenerationStarted) and record.generation > self._generation:
+            return Fenced(
+                f"generation {self._generation} of stream {self._stream} is fenced: generation {record.generation} was started "
+                f"by {record.by} on {record.host}",
+                hint="nothing more is completed or committed here",
+            )
+        return SlotTaken(f"slot {self._newest.next()} of stream {self._stream} holds a {type(record).__name__} that is not ours")
+
+    # ---- completion
+
+    def _store_snapshot(self, action: StoreSnapshot) -> None:
+        folder = (
+            self._paths.checkpoint(action.checkpoint, self._generation)
+            if action.name is None
+            else self._paths.savepoint(action.name)
+        )
+        metadata = SnapshotMetadata(
+            stream=self._stream,
+            id=action.checkpoint,
+            generation=self._generation,
+            kind=action.kind,
+            max_parallelism=self._max_parallelism,
+            created_ms=_wall_ms(),
+            sources=action.sources,
+            vertices=action.vertices,
+            committables=tuple(CommittableGroup(group.id, group.sinks) for group in action.groups),
+            records=action.cut.records,
+            watermark_ms=action.cut.watermark_ms,
+            name=action.name,
+        )
+        data = metadata.encode()
+        self._points.reach("before-metadata")
+        try:
+            if not self._store.create(f"{folder}/{METADATA}", data):
+                raise StorageError(f"{folder}/{METADATA} exists already", hint="choose another name")
+        except StorageError as error:
+            self.check_not_fenced()
+            self._post(StoreFailed(checkpoint=action.checkpoint, cause=str(error)))
+            return
+        snapshot = SnapshotRef(
+            action.checkpoint,
+            action.kind,
+            self._generation,
+            folder,
+            len(data),
+            wire.sha256(data),
+            action.name,
+            action.origin,
+        )
+        self._points.reach("before-slot")
+        slot = self._append(
+            SnapshotCompleted(
+                generation=self._generation,
+                snapshot=snapshot,
+                committed=action.committed,
+                retires=action.retires,
+                request=action.request,
+            )
+        )
+        self._points.reach("after-slot")
+        self._folders[action.checkpoint] = folder
+        if action.name is None:
+            self._shared.register(action.checkpoint, metadata.handles())
+            self._shared.confirm(metadata.handles())
+        else:
+            self._shared.register(action.checkpoint, ())
+        self._post(Stored(checkpoint=action.checkpoint, snapshot=snapshot, slot=slot))
+
+    # ---- commit
+
+    def _commit(self, groups: tuple[Group, ...]) -> None:
+        self._points.reach("before-commit")
+        for group in groups:
+            for uid, sink in self._sinks.items():
+                self._commit_one(uid, sink, group)
+        self._points.reach("after-commit")
+        self._post(Committed(groups=tuple(group.id for group in groups)))
+
+    def _commit_one(self, uid: VertexUid, sink: SinkCommitter, group: Group) -> None:
+        for attempt in range(1, _COMMIT_ATTEMPTS + 1):
+            self.check_not_fenced()
+            try:
+                sink.commit(group.id, group.sinks.get(uid, ()))
+                return
+            except StorageError as error:
+                log.warning("sink %s could not commit group %s (try %s): %s", uid, group.id, attempt, error)
+                if attempt == _COMMIT_ATTEMPTS:
+                    raise
+                time.sleep(0.1 * 2**attempt)
+
+    def _write_stopped(self, action: WriteStopped) -> None:
+        self._append(
+            Stopped(
+                generation=self._generation,
+                reason=action.reason,
+                committed=action.committed,
+                snapshot=action.snapshot,
+                request=action.request,
+            )
+        )
+        if action.request is not None:
+            result = {"snapshot": int(action.snapshot) if action.snapshot else None}
+            if action.snapshot is not None:
+                result["folder"] = self._folders[action.snapshot]  # type: ignore[assignment]
+            self._reply(Reply(request=action.request, done=True, result=result))
+        self._end(None)
+
+    # ---- words
+
+    def _reply(self, action: Reply) -> None:
+        self._mailbox.reply(
+            Answer(
+                id=action.request,
+                outcome=Outcome.DONE if action.done else Outcome.FAILED,
+                result=action.result,
+                why=action.why,
+                generation=self._generation,
+                at_ms=_wall_ms(),
+            )
+        )
+
+    def _notify_complete(self, action: NotifyComplete) -> None:
+        if self.taker is not None:
+            self.taker.forget(action.checkpoint)
+        self.say(action.snapshot.kind.value, "EXECUTED", f"{action.snapshot} is complete and committed")
+        for retired in action.retired:
+            self._dispose(retired)
+
+    def _dispose(self, snapshot: CheckpointId) -> None:
+        """Delete what a retired checkpoint alone needs; its slot says that it is no candidate any more."""
+        for path in self._shared.release(snapshot):
+            self._store.delete(path)
+        folder = self._folders.pop(snapshot, None)
+        if folder is not None:
+            self._store.delete_all(folder)
+
+    def _notify_aborted(self, action: NotifyAborted) -> None:
+        if self.taker is not None:
+            self.taker.discard(action.checkpoint)
+        self.say("checkpoint", "FAILED", f"checkpoint {action.checkpoint} was given up: {action.cause}")
+
+    def say(self, what: str, outcome: str, text: str) -> None:
+        """Put an event into the stream's history; if that fails, into the log only."""
+        log.info("%s %s: %s", what, outcome, text)
+        event = HistoryEvent(
+            at_ms=_wall_ms(), what=what, outcome=outcome, by="driver", generation=self._generation, text=text
+        )
+        try:
+            record_event(self._store, self._stream, event)
+        except StorageError as error:
+            log.warning("history could not be written: %s", error)
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,39 @@
+"""Which files on shared storage each snapshot needs, and so which may be deleted when one is retired."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+from headgate_contract.ids import CheckpointId
+from headgate_contract.snapshot import StateHandle
+
+
+class SharedFiles:
+    """References by snapshot. A file goes only if it comes from a disposed snapshot's own list and nobody else names it."""
+
+    def __init__(self) -> None:
+        self._files: dict[CheckpointId, frozenset[str]] = {}
+        self._confirmed: dict[str, StateHandle] = {}
+        self._lock = threading.Lock()
+
+    def register(self, snapshot: CheckpointId, handles: Iterable[StateHandle]) -> None:
+        """`snapshot` (retained, or under way) needs these files."""
+        with self._lock:
+            self._files[snapshot] = frozenset(handle.path for handle in handles)
+
+    def confirm(self, handles: Iterable[StateHandle]) -> None:
+        """These are the files of the newest CONFIRMED checkpoint: the base of the next increment."""
+        with self._lock:
+            self._confirmed = {handle.name: handle for handle in handles}
+
+    def confirmed(self) -> dict[str, StateHandle]:
+        with self._lock:
+            return dict(self._confirmed)
+
+    def release(self, snapshot: CheckpointId) -> list[str]:
+        """`snapshot` is gone: the files that it named and nobody else does."""
+        with self._lock:
+            gone = self._files.pop(snapshot, frozenset())
+            base = {handle.path for handle in self._confirmed.values()}
+            return sorted(gone - base - frozenset().union(*self._files.values()))

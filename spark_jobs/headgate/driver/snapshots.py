@@ -1,0 +1,195 @@
+"""Takes snapshots: makes a cut durable part by part, beside the running stream, and acknowledges each part."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from headgate.coordinator.cut import Cut
+from headgate.coordinator.messages import Acknowledged, Declined, Event, TakeSnapshot
+from headgate.driver.checksums import file_sha256
+from headgate.driver.shared_state import SharedFiles
+from headgate.sink.base import SinkCommitter
+from headgate.source.positions import PositionBook
+from headgate.state.key_groups import subtask_range
+from headgate.state.versions import StateVersion, local_files
+from headgate_contract import wire
+from headgate_contract.errors import HeadgateError
+from headgate_contract.ids import CheckpointId, Generation, VertexUid
+from headgate_contract.paths import StreamPaths
+from headgate_contract.snapshot import SourceState, StateHandle, SubtaskState, VertexState
+from headgate_contract.store import ObjectStore
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatefulVertex:
+    """What a snapshot says of a stateful vertex besides its files."""
+
+    uid: VertexUid
+    name: str
+    parallelism: int
+    max_parallelism: int
+    backend: str
+    directory: Path
+
+
+def participants(vertex: StatefulVertex | None, source: VertexUid, sinks: Mapping[VertexUid, SinkCommitter]) -> frozenset[str]:
+    """The names under which the parts of a snapshot are acknowledged."""
+    state = [f"state {vertex.uid}"] if vertex is not None else []
+    return frozenset([*state, f"source {source}", *(f"sink {uid}" for uid in sinks)])
+
+
+class SnapshotTaker:
+    """Runs the asynchronous phase on a few threads of its own, so that it never takes all of Spark's slots."""
+
+    def __init__(
+        self,
+        *,
+        store: ObjectStore,
+        paths: StreamPaths,
+        generation: Generation,
+        vertex: StatefulVertex | None,
+        source: VertexUid,
+        book: PositionBook,
+        sinks: Mapping[VertexUid, SinkCommitter],
+        shared: SharedFiles,
+        post: Callable[[Event], None],
+    ) -> None:
+        self._store = store
+        self._paths = paths
+        self._generation = generation
+        self._vertex = vertex
+        self._source = source
+        self._book = book
+        self._sinks = sinks
+        self._shared = shared
+        self._post = post
+        self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="upload")
+        self._uploaded: dict[CheckpointId, list[str]] = {}
+
+    def take(self, action: TakeSnapshot) -> None:
+        """Begin the asynchronous phase; every participant acknowledges or declines."""
+        self._uploaded[action.checkpoint] = []
+        base = {} if action.name is not None else self._shared.confirmed()
+        self._shared.register(action.checkpoint, base.values())
+        if self._vertex is not None:
+            vertex = self._vertex
+            self._submit(action, f"state {vertex.uid}", lambda: self._state(action, vertex, base))
+        self._submit(action, f"source {self._source}", lambda: self._position(action))
+        for uid, sink in self._sinks.items():
+            self._submit(action, f"sink {uid}", lambda uid=uid, sink=sink: self._prepare(action, uid, sink))
+
+    def forget(self, checkpoint: CheckpointId) -> None:
+        """The snapshot has completed: what was uploaded for it is its own."""
+        self._uploaded.pop(checkpoint, None)
+
+    def discard(self, checkpoint: CheckpointId) -> None:
+        """The attempt came to nothing: delete what was uploaded for it alone."""
+        for path in self._uploaded.pop(checkpoint, []):
+            self._store.delete(path)
+        self._shared.release(checkpoint)
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _submit(self, action: TakeSnapshot, participant: str, part: Callable[[], Acknowledged]) -> None:
+        def work() -> None:
+            try:
+                self._post(part())
+            except (HeadgateError, OSError) as error:
+                log.warning("%s declines checkpoint %s: %s", participant, action.checkpoint, error)
+                self._post(Declined(checkpoint=action.checkpoint, participant=participant, cause=str(error)))
+            except Exception as error:
+                log.exception("%s declines checkpoint %s", participant, action.checkpoint)
+                cause = f"{type(error).__name__}: {error}"
+                self._post(Declined(checkpoint=action.checkpoint, participant=participant, cause=cause))
+
+        self._pool.submit(work)
+
+    def _prepare(self, action: TakeSnapshot, uid: VertexUid, sink: SinkCommitter) -> Acknowledged:
+        sink.prepare(action.staged.get(uid, ()))
+        return Acknowledged(checkpoint=action.checkpoint, participant=f"sink {uid}")
+
+    def _position(self, action: TakeSnapshot) -> Acknowledged:
+        def put(what: str, data: bytes) -> StateHandle:
+            name = f"{self._source}-{what}-{uuid.uuid4().hex}"
+            path, where = self._place(action, name)
+            self._store.create(where, data)
+            self._note(action, where)
+            return StateHandle(name, path, len(data), wire.sha256(data))
+
+        state: SourceState = self._book.save(dict(action.cut.positions[self._source]), put)
+        if action.name is not None and state.files:
+            state = self._copied(action, state)
+        return Acknowledged(
+            checkpoint=action.checkpoint, participant=f"source {self._source}", sources={self._source: state}
+        )
+
+    def _copied(self, action: TakeSnapshot, state: SourceState) -> SourceState:
+        """A savepoint needs its own copy of what checkpoints share."""
+        files = []
+        for handle in state.files:
+            path, where = self._place(action, handle.name)
+            if where != handle.path and handle.path.startswith(self._paths.shared):
+                self._store.create(where, self._store.read(handle.path))
+                self._note(action, where)
+            files.append(StateHandle(handle.name, path, handle.length, handle.sha256))
+        return SourceState(state.name, state.kind, state.position, tuple(files))
+
+    def _state(self, action: TakeSnapshot, vertex: StatefulVertex, base: Mapping[str, StateHandle]) -> Acknowledged:
+        uploaded = 0
+        subtasks = []
+        descriptors: dict[str, dict[str, object]] = {}
+        for subtask, body in sorted(action.cut.versions.get(vertex.uid, {}).items()):
+            version = StateVersion.from_json(body)
+            handles = []
+            for file in local_files(version, vertex.directory / str(subtask)):
+                handle = base.get(file.name)
+                if handle is None:
+                    handle = self._upload(action, file.name, file.path)
+                    uploaded += handle.length
+                handles.append(handle)
+            key_groups = subtask_range(subtask, vertex.parallelism, vertex.max_parallelism)
+            subtasks.append(SubtaskState(subtask, key_groups.start, key_groups.end, body, tuple(handles)))
+            descriptors.update({descriptor.name: descriptor.to_json() for descriptor in version.descriptors})
+        state = VertexState(
+            vertex.name,
+            vertex.parallelism,
+            vertex.backend,
+            tuple(descriptors[name] for name in sorted(descriptors)),
+            tuple(subtasks),
+            action.cut.epoch,
+        )
+        return Acknowledged(
+            checkpoint=action.checkpoint,
+            participant=f"state {vertex.uid}",
+            vertices={vertex.uid: state},
+            uploaded=uploaded,
+        )
+
+    def _upload(self, action: TakeSnapshot, name: str, local: Path) -> StateHandle:
+        path, where = self._place(action, f"{name}.c{action.checkpoint}g{self._generation}")
+        checksum = file_sha256(local)
+        self._note(action, where)
+        return StateHandle(name, path, self._store.upload(local, where), checksum)
+
+    def _place(self, action: TakeSnapshot, name: str) -> tuple[str, str]:
+        """Where a file goes: as the handle says it, and from the root."""
+        if action.name is None:
+            where = self._paths.shared_file(name)
+            return where, where
+        return f"state/{name}", f"{self._paths.savepoint(action.name)}/state/{name}"
+
+    def _note(self, action: TakeSnapshot, path: str) -> None:
+        self._uploaded.setdefault(action.checkpoint, []).append(path)
+
+
+def empty_cut(source: VertexUid, position: dict[str, object]) -> Cut:
+    """The cut before a stream's first micro-batch."""
+    return Cut(epoch=0, positions={source: position})

@@ -1,0 +1,1 @@
+"""Job, its graph, and the plan that a graph becomes."""

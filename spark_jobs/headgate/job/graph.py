@@ -1,0 +1,68 @@
+"""The graph that a job's author builds: vertices as frozen values, checked where they are added."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headgate_contract.ids import VertexUid
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headgate.sink.base import Sink
+    from headgate.source.base import Source
+    from headgate.step.operators import KeyedOperator
+
+ArrowFunction = Callable[["pa.RecordBatch"], "pa.RecordBatch"]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceVertex:
+    uid: VertexUid
+    name: str
+    source: Source
+    inputs: tuple[VertexUid, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TransformVertex:
+    """DataFrame code: runs in the JVM, before the keyed shuffle, and must not keep state there."""
+
+    uid: VertexUid
+    name: str
+    function: Callable[[Any], Any]
+    inputs: tuple[VertexUid, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedVertex:
+    """A stateful step over the key groups of `keys`."""
+
+    uid: VertexUid
+    name: str
+    keys: tuple[str, ...]
+    operator: KeyedOperator
+    inputs: tuple[VertexUid, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowVertex:
+    """An Arrow function behind a step, in the same task."""
+
+    uid: VertexUid
+    name: str
+    function: ArrowFunction
+    inputs: tuple[VertexUid, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SinkVertex:
+    uid: VertexUid
+    name: str
+    sink: Sink
+    inputs: tuple[VertexUid, ...]
+
+
+Vertex = SourceVertex | TransformVertex | KeyedVertex | ArrowVertex | SinkVertex

@@ -1,0 +1,138 @@
+"""What a job's author writes with: Job, Stream, KeyedStream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from headgate.job.graph import (
+    ArrowFunction,
+    ArrowVertex,
+    KeyedVertex,
+    SinkVertex,
+    SourceVertex,
+    TransformVertex,
+    Vertex,
+)
+from headgate_contract.errors import JobInvalid
+from headgate_contract.ids import VertexUid
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headgate.sink.base import Sink
+    from headgate.source.base import Source
+    from headgate.step.aggregates import Aggregate
+    from headgate.step.operators import ProcessFunction
+
+
+class Job:
+    """A graph of vertices under a name. A job file holds exactly one."""
+
+    def __init__(self, name: str) -> None:
+        if not isinstance(name, str) or not name.strip():
+            raise JobInvalid(f"a job's name is a text, not {name!r}")
+        self.name = name
+        self.vertices: dict[VertexUid, Vertex] = {}
+
+    def source(self, uid: str, source: Source, *, name: str | None = None) -> Stream:
+        """Add a source. `uid` is what its position is found again by after a restart; `name` is only shown."""
+        from headgate.source.base import Source as SourceBase
+
+        if not isinstance(source, SourceBase):
+            raise JobInvalid(f"source {uid!r} of job {self.name!r} is not one of headgate.sources: {source!r}")
+        vertex = SourceVertex(VertexUid(uid), name or uid, source)
+        return Stream(self, self._add(vertex))
+
+    def _add(self, vertex: Vertex) -> VertexUid:
+        if vertex.uid in self.vertices:
+            raise JobInvalid(
+                f"two vertices of job {self.name!r} have the uid {vertex.uid!r}",
+                hint="state is found again by uid: give each its own",
+            )
+        self.vertices[vertex.uid] = vertex
+        return vertex.uid
+
+    def _derived_uid(self, parent: VertexUid, what: str) -> VertexUid:
+        taken = sum(1 for uid in self.vertices if uid.startswith(f"{parent}.{what}"))
+        return VertexUid(f"{parent}.{what}{taken + 1}")
+
+
+class Stream:
+    """The records that leave a vertex."""
+
+    def __init__(self, job: Job, vertex: VertexUid) -> None:
+        self._job = job
+        self._vertex = vertex
+
+    def transform(self, function: Callable[[Any], Any], *, uid: str | None = None, name: str | None = None) -> Stream:
+        """Apply any DataFrame -> DataFrame function that keeps no state in Spark: select, filter, explode, join with a table.
+
+        Refused when the stream starts: dropDuplicates, groupBy and whatever else keeps state between micro-batches, since
+        that state is in no snapshot; use key_by.
+        """
+        if not callable(function):
+            raise JobInvalid(f"transform behind {self._vertex!r} needs a function of a DataFrame, not {function!r}")
+        own = VertexUid(uid) if uid else self._job._derived_uid(self._vertex, "transform")
+        return Stream(self._job, self._job._add(TransformVertex(own, name or own, function, (self._vertex,))))
+
+    def map_arrow(self, function: ArrowFunction, *, uid: str | None = None, name: str | None = None) -> Stream:
+        """Apply a function of one Arrow record batch in the step's own task; it must keep nothing between calls."""
+        if not callable(function):
+            raise JobInvalid(f"map_arrow behind {self._vertex!r} needs a function of a record batch, not {function!r}")
+        own = VertexUid(uid) if uid else self._job._derived_uid(self._vertex, "map")
+        return Stream(self._job, self._job._add(ArrowVertex(own, name or own, function, (self._vertex,))))
+
+    def key_by(self, *columns: str) -> KeyedStream:
+        """Partition by these columns: all records of a key meet the same state."""
+        if not columns or not all(isinstance(column, str) and column for column in columns):
+            raise JobInvalid(f"key_by behind {self._vertex!r} needs names of columns, not {columns!r}")
+        if len(set(columns)) != len(columns):
+            raise JobInvalid(f"key_by behind {self._vertex!r} names a column twice: {', '.join(columns)}")
+        return KeyedStream(self._job, self._vertex, columns)
+
+    def sink(self, uid: str, sink: Sink, *, name: str | None = None) -> None:
+        """Send the records to `sink`."""
+        from headgate.sink.base import Sink as SinkBase
+
+        if not isinstance(sink, SinkBase):
+            raise JobInvalid(f"sink {uid!r} of job {self._job.name!r} is not one of headgate.sinks: {sink!r}")
+        self._job._add(SinkVertex(VertexUid(uid), name or uid, sink, (self._vertex,)))
+
+
+class KeyedStream:
+    """A stream partitioned by key: where state is."""
+
+    def __init__(self, job: Job, vertex: VertexUid, columns: tuple[str, ...]) -> None:
+        self._job = job
+        self._vertex = vertex
+        self._columns = columns
+
+    def aggregate(self, uid: str, *, name: str | None = None, **aggregates: Aggregate) -> Stream:
+        """Keep ready aggregates for each key; of each micro-batch's keys the new values leave, a row for a key."""
+        from headgate.step.operators import AggregateOperator
+
+        return self._keyed(uid, name, AggregateOperator.of(uid, self._columns, aggregates))
+
+    def process(
+        self,
+        uid: str,
+        function: ProcessFunction,
+        *,
+        output: pa.Schema,
+        state: Mapping[str, pa.Schema],
+        name: str | None = None,
+    ) -> Stream:
+        """Run a vectorised function over each micro-batch of a subtask.
+
+        `function(rows, keyed)` gets the batch as a pyarrow Table and a `Keyed`, through which it reads and writes `state` (a
+        schema of value columns for each name) for all keys of the batch at once; it returns a Table of schema `output`. It
+        runs again from the same state when a batch is tried again: clocks and chance come from `keyed`.
+        """
+        from headgate.step.operators import ProcessOperator
+
+        return self._keyed(uid, name, ProcessOperator.of(uid, function, output, state))
+
+    def _keyed(self, uid: str, name: str | None, operator: Any) -> Stream:
+        vertex = KeyedVertex(VertexUid(uid), name or uid, self._columns, operator, (self._vertex,))
+        return Stream(self._job, self._job._add(vertex))

@@ -1,0 +1,68 @@
+"""Loads a job file and finds the one Job in it."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import re
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from headgate.job.job import Job
+from headgate_contract.errors import HeadgateError, JobInvalid
+
+
+def load_job(path: Path) -> tuple[Job, ModuleType]:
+    """Import the file at `path` and return its Job and its module.
+
+    The file's folder is put on sys.path, so that it can import its neighbours. Raises JobInvalid with the file's own
+    traceback, shortened to what is the author's.
+    """
+    if not path.is_file():
+        raise JobInvalid(f"there is no job file {path}", hint="give the path of a Python file")
+    folder = str(path.parent.absolute())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    name = "headgate_job_" + re.sub(r"\W", "_", path.stem)
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise JobInvalid(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except HeadgateError as error:
+        line = _author_line(error, path)
+        raise JobInvalid(f"{path}{line}: {error.what}", hint=error.hint) from error
+    except (Exception, SystemExit) as error:
+        raise JobInvalid(f"the job file {path} does not import: {shortened(error, path)}") from error
+    jobs = {id(value): value for value in vars(module).values() if isinstance(value, Job)}
+    if len(jobs) != 1:
+        found = "no headgate.Job" if not jobs else f"{len(jobs)} jobs ({', '.join(job.name for job in jobs.values())})"
+        raise JobInvalid(f"{path} holds {found} at its top level", hint="write exactly one: job = headgate.Job(...)")
+    return next(iter(jobs.values())), module
+
+
+def file_sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def shortened(error: BaseException, path: Path) -> str:
+    """The error with the frames of the author's own folder, newest last; a syntax error as Python shows it."""
+    if isinstance(error, SyntaxError):
+        return "".join(traceback.format_exception_only(error)).strip()
+    folder = str(path.parent.absolute())
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if str(Path(frame.filename).absolute()).startswith(folder) and "site-packages" not in frame.filename
+    ]
+    lines = [f"  {frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in frames[-5:]]
+    return "\n".join([f"{type(error).__name__}: {error}", *lines])
+
+
+def _author_line(error: BaseException, path: Path) -> str:
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
+    return f", line {own[-1].lineno}" if own else ""

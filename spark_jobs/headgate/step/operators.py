@@ -1,0 +1,254 @@
+"""Keyed operators: what a stateful step does with one micro-batch of one subtask."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.state.base import KeyBatch, StateSession
+from headgate.state.descriptors import StateDescriptor, StateKind
+from headgate.step.aggregates import Aggregate, merge
+from headgate_contract.errors import BatchFailed, JobInvalid
+
+HASH = "__headgate_hash"
+"""The column that carries the hash of the key from the JVM into the step."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepClock:
+    """What a step may know of time and chance: given by the driver, equal in every attempt of a batch."""
+
+    now_ms: int
+    seed: int
+
+
+class KeyedOperator(ABC):
+    """A frozen, picklable description of a keyed step."""
+
+    @property
+    @abstractmethod
+    def state_names(self) -> list[str]:
+        """The names of its states."""
+
+    @abstractmethod
+    def needed(self, keys: tuple[str, ...]) -> tuple[str, ...] | None:
+        """The input columns that the step reads, or None for all."""
+
+    @abstractmethod
+    def check(self, keys: tuple[str, ...], rows: pa.Schema) -> None:
+        """Raise JobInvalid, naming the column, if the input has not what the step needs."""
+
+    @abstractmethod
+    def descriptors(self, keys: tuple[str, ...], rows: pa.Schema) -> tuple[StateDescriptor, ...]:
+        """The states, for an input of schema `rows`."""
+
+    @abstractmethod
+    def apply(self, keys: tuple[str, ...], rows: pa.Table, session: StateSession, clock: StepClock) -> pa.Table | None:
+        """Fold `rows` (with the column HASH) into the state and return what leaves the step."""
+
+
+def check_columns(what: str, wanted: tuple[str, ...], rows: pa.Schema) -> None:
+    missing = [column for column in wanted if column not in rows.names]
+    if missing:
+        raise JobInvalid(f"{what}: there is no column {missing[0]!r}", hint=f"the stream has {', '.join(rows.names)}")
+
+
+def _key_schema(keys: tuple[str, ...], rows: pa.Schema) -> pa.Schema:
+    return pa.schema([pa.field(key, rows.field(key).type) for key in keys])
+
+
+@dataclass(frozen=True)
+class AggregateOperator(KeyedOperator):
+    """Ready aggregates: fold the batch by key, add to what is stored, emit the new values."""
+
+    uid: str
+    aggregates: tuple[tuple[str, Aggregate], ...]
+
+    @classmethod
+    def of(cls, uid: str, keys: tuple[str, ...], aggregates: Mapping[str, Aggregate]) -> AggregateOperator:
+        if not aggregates:
+            raise JobInvalid(f"aggregate {uid!r} keeps nothing", hint="like .aggregate('counts', n=headgate.count())")
+        for name, aggregate in aggregates.items():
+            if not isinstance(aggregate, Aggregate):
+                raise JobInvalid(
+                    f"aggregate {uid!r}: {name}={aggregate!r} is not one of headgate.count, sum, min, max, avg"
+                )
+            if name in keys:
+                raise JobInvalid(f"aggregate {uid!r}: {name!r} is a key's name as well")
+        return cls(uid, tuple(aggregates.items()))
+
+    @property
+    def state_names(self) -> list[str]:
+        return ["aggregates"]
+
+    def needed(self, keys: tuple[str, ...]) -> tuple[str, ...]:
+        columns = [aggregate.column for _, aggregate in self.aggregates if aggregate.column is not None]
+        return tuple(dict.fromkeys([*keys, *columns]))
+
+    def check(self, keys: tuple[str, ...], rows: pa.Schema) -> None:
+        check_columns(f"key_by of {self.uid!r}", keys, rows)
+        for name, aggregate in self.aggregates:
+            if aggregate.column is not None:
+                check_columns(f"{self.uid!r}: {name}={aggregate.kind}({aggregate.column!r})", (aggregate.column,), rows)
+            for accumulator in aggregate.accumulators:
+                accumulator.type_of(_type_of(aggregate.column, rows))
+
+    def descriptors(self, keys: tuple[str, ...], rows: pa.Schema) -> tuple[StateDescriptor, ...]:
+        fields = [
+            pa.field(f"{name}{accumulator.suffix}", accumulator.type_of(_type_of(aggregate.column, rows)))
+            for name, aggregate in self.aggregates
+            for accumulator in aggregate.accumulators
+        ]
+        return (StateDescriptor("aggregates", StateKind.AGGREGATING, _key_schema(keys, rows), pa.schema(fields)),)
+
+    def apply(self, keys: tuple[str, ...], rows: pa.Table, session: StateSession, clock: StepClock) -> pa.Table | None:
+        if not rows.num_rows:
+            return None
+        folds: list[tuple[Any, str]] = [(HASH, "min")]
+        parts = [
+            (name, aggregate, accumulator)
+            for name, aggregate in self.aggregates
+            for accumulator in aggregate.accumulators
+        ]
+        folds += [
+            ([], "count_all") if accumulator.column is None else (accumulator.column, accumulator.fold)
+            for _, _, accumulator in parts
+        ]
+        grouped = rows.group_by(list(keys), use_threads=False).aggregate(folds)
+        columns = grouped.columns
+        first = 0 if grouped.column_names[0] == f"{HASH}_min" else len(keys)
+        values = columns[first : first + len(folds)] if first else columns[: len(folds)]
+        by_name = {key: grouped.column(key) for key in keys}
+        hashes = values[0].to_numpy()
+        batch, order = KeyBatch.of(hashes, pa.table(by_name))
+        table = session.table("aggregates")
+        stored, _ = table.get(batch)
+        indices = pa.array(order)
+        merged = {}
+        for position, (name, _, accumulator) in enumerate(parts):
+            field = table.descriptor.value.field(f"{name}{accumulator.suffix}")
+            folded = pc.cast(values[position + 1].take(indices), field.type)
+            merged[field.name] = merge(accumulator.merge, stored.column(field.name), folded, field.type)
+        table.put(batch, pa.table(merged))
+        outputs = {key: pa.chunked_array([batch.keys.column(key)]) for key in keys}
+        for name, aggregate in self.aggregates:
+            outputs[name] = aggregate.result([merged[f"{name}{part.suffix}"] for part in aggregate.accumulators])
+        return pa.table(outputs)
+
+
+def _type_of(column: str | None, rows: pa.Schema) -> pa.DataType | None:
+    return None if column is None else rows.field(column).type
+
+
+class Keyed:
+    """What a process function sees of its state: the batch's keys, and the tables to read and write for them."""
+
+    def __init__(self, keys: KeyBatch, row_key: npt.NDArray[np.int64], session: StateSession, clock: StepClock) -> None:
+        self.keys = keys
+        """Every key of the batch, once."""
+        self.row_key = row_key
+        """For each row of the batch, which of `keys` is its own."""
+        self.now_ms = clock.now_ms
+        """The driver's time at the batch's start: equal in every attempt."""
+        self.random = np.random.default_rng(clock.seed)
+        """Chance that is equal in every attempt."""
+        self._session = session
+
+    def get(self, state: str) -> pa.Table:
+        """The stored values of `state`, a row for each of `keys`; null where a key has none."""
+        return self._session.table(state).get(self.keys)[0]
+
+    def put(self, state: str, values: pa.Table) -> None:
+        """Store a row of values for each of `keys`."""
+        self._session.table(state).put(self.keys, values)
+
+    def delete(self, state: str) -> None:
+        """Forget what is stored for `keys`."""
+        self._session.table(state).delete(self.keys)
+
+    def positions(self) -> npt.NDArray[np.int64]:
+        """For each row its place among the rows of its key in this batch: 0, 1, 2, ..."""
+        order = np.argsort(self.row_key, kind="stable")
+        sorted_keys = self.row_key[order]
+        starts = np.flatnonzero(np.r_[True, sorted_keys[1:] != sorted_keys[:-1]])
+        lengths = np.diff(np.r_[starts, len(sorted_keys)])
+        places = np.empty(len(sorted_keys), dtype=np.int64)
+        places[order] = np.arange(len(sorted_keys)) - np.repeat(starts, lengths)
+        return places
+
+
+ProcessFunction = Callable[[pa.Table, Keyed], "pa.Table | None"]
+
+
+@dataclass(frozen=True)
+class ProcessOperator(KeyedOperator):
+    """An author's vectorised function over the batch and the state of its keys."""
+
+    uid: str
+    function: ProcessFunction
+    output: pa.Schema
+    states: tuple[tuple[str, pa.Schema], ...]
+
+    @classmethod
+    def of(
+        cls, uid: str, function: ProcessFunction, output: pa.Schema, state: Mapping[str, pa.Schema]
+    ) -> ProcessOperator:
+        if not callable(function):
+            raise JobInvalid(f"process {uid!r} needs a function of (rows, keyed), not {function!r}")
+        for what, schema in [("output", output), *((f"state {name!r}", schema) for name, schema in state.items())]:
+            if not isinstance(schema, pa.Schema):
+                raise JobInvalid(f"process {uid!r}: {what} is a pyarrow schema, not {schema!r}")
+        return cls(uid, function, output, tuple(state.items()))
+
+    @property
+    def state_names(self) -> list[str]:
+        return [name for name, _ in self.states]
+
+    def needed(self, keys: tuple[str, ...]) -> None:
+        return None
+
+    def check(self, keys: tuple[str, ...], rows: pa.Schema) -> None:
+        check_columns(f"key_by of {self.uid!r}", keys, rows)
+
+    def descriptors(self, keys: tuple[str, ...], rows: pa.Schema) -> tuple[StateDescriptor, ...]:
+        key = _key_schema(keys, rows)
+        return tuple(StateDescriptor(name, StateKind.VALUE, key, schema) for name, schema in self.states)
+
+    def apply(self, keys: tuple[str, ...], rows: pa.Table, session: StateSession, clock: StepClock) -> pa.Table | None:
+        if not rows.num_rows:
+            return None
+        batch, row_key = distinct_keys(keys, rows)
+        result = self.function(rows.drop_columns([HASH]), Keyed(batch, row_key, session, clock))
+        if result is None:
+            return None
+        if not isinstance(result, pa.Table):
+            raise BatchFailed(f"process {self.uid!r} returned {type(result).__name__}, not a pyarrow Table")
+        if result.schema.names != self.output.names:
+            raise BatchFailed(
+                f"process {self.uid!r} returned the columns {', '.join(result.schema.names)}",
+                hint=f"its output was declared as {', '.join(self.output.names)}",
+            )
+        return result.cast(self.output)
+
+
+def distinct_keys(keys: tuple[str, ...], rows: pa.Table) -> tuple[KeyBatch, npt.NDArray[np.int64]]:
+    """The distinct keys of `rows`, sorted by hash, and for each row the index of its key among them."""
+    codes = np.zeros(rows.num_rows, dtype=np.int64)
+    for key in keys:
+        encoded = rows.column(key).combine_chunks().dictionary_encode()
+        own = encoded.indices.to_numpy().astype(np.int64)
+        _, codes = np.unique(codes * max(len(encoded.dictionary), 1) + own, return_inverse=True)
+    _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+    hashes = rows.column(HASH).to_numpy()[first]
+    distinct = rows.select(list(keys)).take(pa.array(first))
+    batch, order = KeyBatch.of(hashes, distinct)
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    return batch, place[inverse]

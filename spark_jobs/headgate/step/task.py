@@ -1,0 +1,195 @@
+"""One subtask's share of one micro-batch: parent version and rows in; new version, staged output and one ack out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from headgate.job.graph import ArrowFunction
+from headgate.sink.base import Sink, SinkTask, SinkWriter
+from headgate.state.backends import backend_named
+from headgate.state.key_groups import subtask_range
+from headgate.state.versions import StateVersion
+from headgate.step.operators import HASH, KeyedOperator, StepClock
+from headgate_contract.errors import BatchFailed, HeadgateError
+from headgate_contract.ids import StreamName, VertexUid
+
+ACK = pa.schema([pa.field("ack", pa.string())])
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchIdentity:
+    """Which attempt of which micro-batch this is; goes into every name that the step makes."""
+
+    stream: StreamName
+    generation: int
+    restart: int
+    epoch: int
+    attempt: int
+
+    def of_task(self, subtask: int, task_attempt: int) -> str:
+        return f"g{self.generation}.r{self.restart}.e{self.epoch}.a{self.attempt}.s{subtask}.t{task_attempt}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkStage:
+    """A sink and the Arrow functions in front of it."""
+
+    uid: VertexUid
+    sink: Sink
+    functions: tuple[ArrowFunction, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyedStage:
+    """The stateful part of a step, and the exact parent of each of its subtasks."""
+
+    uid: VertexUid
+    operator: KeyedOperator
+    keys: tuple[str, ...]
+    parallelism: int
+    max_parallelism: int
+    backend: str
+    directory: str
+    parents: tuple[dict[str, Any] | None, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTask:
+    """Everything that the subtasks of one micro-batch need; plain values, since it travels to the workers."""
+
+    identity: BatchIdentity
+    keyed: KeyedStage | None
+    sinks: tuple[SinkStage, ...]
+    clock: StepClock
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepAck:
+    """What comes back from a subtask instead of its output."""
+
+    subtask: int
+    rows_in: int
+    rows_out: int
+    version: dict[str, Any] | None
+    """None when the subtask had no rows: its parent version stands."""
+    sinks: dict[str, list[dict[str, Any]]]
+
+    def encode(self) -> str:
+        return json.dumps(
+            {
+                "subtask": self.subtask,
+                "rows_in": self.rows_in,
+                "rows_out": self.rows_out,
+                "version": self.version,
+                "sinks": self.sinks,
+            }
+        )
+
+    @classmethod
+    def decode(cls, text: str) -> StepAck:
+        return cls(**json.loads(text))
+
+
+def run(task: StepTask, subtask: int, task_attempt: int, batches: Iterator[pa.RecordBatch]) -> StepAck:
+    """Run the step. Whatever fails, nothing of this attempt is left that another could take for its own."""
+    writers = [(stage, stage.sink.writer(_sink_task(task, stage, subtask, task_attempt))) for stage in task.sinks]
+    try:
+        if task.keyed is None:
+            rows_in, rows_out = _pass_through(writers, batches)
+            version = None
+        else:
+            rows_in, rows_out, version = _keyed(task, task.keyed, subtask, task_attempt, writers, batches)
+        handles = {str(stage.uid): list(writer.finish()) for stage, writer in writers}
+    except BaseException:
+        for _, writer in writers:
+            writer.abort()
+        raise
+    return StepAck(subtask=subtask, rows_in=rows_in, rows_out=rows_out, version=version, sinks=handles)
+
+
+def _sink_task(task: StepTask, stage: SinkStage, subtask: int, task_attempt: int) -> SinkTask:
+    identity = task.identity
+    return SinkTask(
+        stream=identity.stream,
+        sink=stage.uid,
+        generation=identity.generation,
+        restart=identity.restart,
+        attempt=identity.attempt,
+        epoch=identity.epoch,
+        subtask=subtask,
+        task_attempt=task_attempt,
+    )
+
+
+def _pass_through(writers: list[tuple[SinkStage, SinkWriter]], batches: Iterator[pa.RecordBatch]) -> tuple[int, int]:
+    rows = 0
+    for batch in batches:
+        rows += batch.num_rows
+        _write(writers, batch)
+    return rows, rows
+
+
+def _keyed(
+    task: StepTask,
+    keyed: KeyedStage,
+    subtask: int,
+    task_attempt: int,
+    writers: list[tuple[SinkStage, SinkWriter]],
+    batches: Iterator[pa.RecordBatch],
+) -> tuple[int, int, dict[str, Any] | None]:
+    key_groups = subtask_range(subtask, keyed.parallelism, keyed.max_parallelism)
+    received = list(batches)
+    parent = keyed.parents[subtask]
+    version = None if parent is None else StateVersion.from_json(parent)
+    if not any(batch.num_rows for batch in received):
+        return 0, 0, None
+    rows = pa.Table.from_batches(received)
+    _refuse_null_keys(keyed, rows)
+    session = backend_named(keyed.backend).open(
+        version,
+        keyed.operator.descriptors(keyed.keys, rows.schema),
+        key_groups,
+        keyed.max_parallelism,
+        Path(keyed.directory) / str(subtask),
+        task.identity.of_task(subtask, task_attempt),
+    )
+    with session:
+        try:
+            output = keyed.operator.apply(keyed.keys, rows, session, task.clock)
+        except HeadgateError:
+            raise
+        except pa.ArrowInvalid as error:
+            raise BatchFailed(f"step {keyed.uid!r}: {error}") from error
+        rows_out = 0
+        if output is not None:
+            rows_out = output.num_rows
+            for batch in output.combine_chunks().to_batches():
+                _write(writers, batch)
+        return rows.num_rows, rows_out, session.seal().to_json()
+
+
+def _refuse_null_keys(keyed: KeyedStage, rows: pa.Table) -> None:
+    for key in keyed.keys:
+        if rows.column(key).null_count:
+            raise BatchFailed(
+                f"step {keyed.uid!r}: {rows.column(key).null_count} records have no value in the key column {key!r}",
+                hint="filter or fill them in a transform before key_by",
+            )
+
+
+def _write(writers: list[tuple[SinkStage, SinkWriter]], batch: pa.RecordBatch) -> None:
+    for stage, writer in writers:
+        rows = batch
+        for function in stage.functions:
+            rows = function(rows)
+            if not isinstance(rows, pa.RecordBatch):
+                raise BatchFailed(
+                    f"an Arrow function before sink {stage.uid!r} returned {type(rows).__name__}, not a RecordBatch"
+                )
+        writer.write(rows)
