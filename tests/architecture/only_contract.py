@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import grimp
 from importlinter import Contract, ContractCheck, fields, output
@@ -16,15 +17,15 @@ class OnlyContract(Contract):
 
     type_name = "only"
 
-    package = fields.StringField()
-    allowed = fields.SetField(subfield=fields.StringField())
+    # Fields here, plain values once import-linter has read the settings.
+    package: Any = fields.StringField()
+    allowed: Any = fields.SetField(subfield=fields.StringField())
 
     def check(self, graph: grimp.ImportGraph, verbose: bool) -> ContractCheck:
-        package: str = self.package
-        known = {package, *self.allowed, *sys.stdlib_module_names}
+        known = {self.package, *self.allowed, *sys.stdlib_module_names}
         broken = [
             (importer, imported)
-            for importer in sorted({package} | graph.find_descendants(package))
+            for importer in sorted({self.package} | graph.find_descendants(self.package))
             for imported in sorted(graph.find_modules_directly_imported_by(importer))
             if imported.partition(".")[0] not in known
         ]
