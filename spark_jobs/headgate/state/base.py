@@ -229,6 +229,7 @@ class StateBackend(ABC):
         check_all_compatible(merged, descriptors)
         merged = merge_descriptors(merged, descriptors)
         for piece in pieces:
+            self._check_backend(piece.version)
             check_files(piece.version, piece.directory)
         return self._restore(pieces, merged, key_groups, max_parallelism, directory, identity)
 
@@ -249,16 +250,19 @@ class StateBackend(ABC):
     ) -> StateVersion: ...
 
     def _check_parent(self, parent: StateVersion, key_groups: KeyGroupRange, max_parallelism: int) -> None:
-        if parent.backend != self.name:
-            raise StateError(
-                f"version {parent.identity!r} was written by backend {parent.backend!r}, not by {self.name!r}",
-                hint="a backend can only be changed by a restore",
-            )
+        self._check_backend(parent)
         if (parent.key_groups, parent.max_parallelism) != (key_groups, max_parallelism):
             raise ForeignKeyGroup(
                 f"version {parent.identity!r} holds key groups {parent.key_groups} of {parent.max_parallelism}, "
                 f"this subtask owns {key_groups} of {max_parallelism}",
                 hint="key groups can only be moved by a restore",
+            )
+
+    def _check_backend(self, version: StateVersion) -> None:
+        if version.backend != self.name:
+            raise StateError(
+                f"version {version.identity!r} was written by backend {version.backend!r}, not by {self.name!r}",
+                hint="change the backend by a restore: headgate.state.backends.restore",
             )
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.state.descriptors import StateDescriptor
-from headgate.state.errors import StateSchemaMismatch
+from headgate.state.errors import DuplicateKey, StateSchemaMismatch
 from headgate.state.key_groups import Hashes
+from headgate.state.keys import Mask
 
 Permutation = npt.NDArray[np.int64]
 
@@ -100,6 +102,31 @@ def check_values(descriptor: StateDescriptor, batch: KeyBatch, values: pa.Record
         )
     if values.num_rows != len(batch) and len(descriptor.value):
         raise StateSchemaMismatch(f"state {descriptor.name!r} was given {values.num_rows} values for {len(batch)} keys")
+
+
+def check_partial_keys(descriptor: StateDescriptor, batch: KeyBatch) -> None:
+    """Refuse a batch that is to find entries, unless it has the key columns alone, and namespaces only if known."""
+    expected = descriptor if batch.namespaces is not None else replace(descriptor, namespace=None)
+    check_keys(expected, batch, descriptor.key)
+
+
+def clearing_rows(descriptor: StateDescriptor, values: Sequence[pa.Array], rows: int) -> Mask:
+    """Which rows of a write remove the entry, because all of their values are null."""
+    clears: Mask = np.zeros(rows, dtype=np.bool_)
+    if descriptor.null_clears and all(column.null_count for column in values):
+        clears |= True
+        for column in values:
+            clears &= column.is_null().to_numpy(zero_copy_only=False)
+    return clears
+
+
+def refuse_duplicates(descriptor: StateDescriptor, doubled: int, rows: int) -> None:
+    """Raise if any row of a write has a key that another one has too."""
+    if doubled:
+        raise DuplicateKey(
+            f"a batch for state {descriptor.name!r} writes {doubled} of {rows} keys more than once",
+            hint="combine the rows of one key before the write",
+        )
 
 
 def _text(schema: pa.Schema) -> str:

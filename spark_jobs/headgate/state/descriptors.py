@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from headgate.state.errors import StateMigrationError, StateSchemaMismatch
-from headgate.state.keys import check_key_type
+from headgate.state.keys import check_key_type, check_value_type
 
 HASH = "__hash"
 SUBHASH = "__subhash"
@@ -78,6 +78,8 @@ class StateDescriptor:
                 )
         for field in self.storage_key:
             check_key_type(field.type, f"key column {field.name!r} of state {self.name!r}")
+        for field in self.value:
+            check_value_type(field.type, f"value column {field.name!r} of state {self.name!r}")
         if self.namespace is not None:
             check_key_type(self.namespace, f"the namespace of state {self.name!r}")
 

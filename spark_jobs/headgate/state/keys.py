@@ -51,6 +51,19 @@ def check_key_type(type: pa.DataType, what: str) -> None:
         )
 
 
+def check_value_type(type: pa.DataType, what: str) -> None:
+    """Refuse a type that not every backend can store."""
+    if pa.types.is_nested(type) and not pa.types.is_union(type) and not pa.types.is_list_view(type):
+        for number in range(type.num_fields):
+            check_value_type(type.field(number).type, what)
+        return
+    if not (is_integer_like(type) or is_bytes_like(type) or pa.types.is_floating(type) or pa.types.is_decimal128(type)):
+        raise StateSchemaMismatch(
+            f"{what} has type {type}, which cannot be stored",
+            hint="use booleans, numbers, strings, binaries, dates, times, durations, or lists, maps, structs of these",
+        )
+
+
 def is_integer_like(type: pa.DataType) -> bool:
     """Whether values of the type are stored as one integer (or one bit)."""
     return bool(pa.types.is_integer(type) or pa.types.is_temporal(type) or pa.types.is_boolean(type)) and not (

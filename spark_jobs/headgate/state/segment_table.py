@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from headgate.state.base import StateSession, StateTable
-from headgate.state.batches import KeyBatch, as_batch, check_keys, check_values
+from headgate.state.batches import (
+    KeyBatch,
+    as_batch,
+    check_partial_keys,
+    check_values,
+    clearing_rows,
+    refuse_duplicates,
+)
 from headgate.state.descriptors import StateDescriptor
-from headgate.state.errors import DuplicateKey
 from headgate.state.key_groups import KeyGroupRange, hash_bounds
 from headgate.state.keys import Mask, Positions, equal_rows, fingerprint, flatten, take_columns
 from headgate.state.lookup import SortedKeys, older_duplicates
@@ -59,11 +65,7 @@ class SegmentTable(StateTable):
         self._session.check_batch(self.descriptor, batch)
         values = as_batch(values)
         check_values(self.descriptor, batch, values)
-        cleared = np.zeros(len(batch), dtype=np.bool_)
-        if self.descriptor.null_clears and all(column.null_count for column in values.columns):
-            for column in values.columns:
-                cleared |= column.is_valid().to_numpy(zero_copy_only=False)
-            cleared = ~cleared
+        cleared = clearing_rows(self.descriptor, values.columns, len(batch))
         self._write(batch, values.columns, cleared)
 
     def delete(self, batch: KeyBatch) -> None:
@@ -74,8 +76,7 @@ class SegmentTable(StateTable):
     def entries(self, batch: KeyBatch) -> tuple[Positions, pa.Table]:
         self._session.check_open()
         in_namespace = batch.namespaces is not None
-        expected = self.descriptor if in_namespace else replace(self.descriptor, namespace=None)
-        check_keys(expected, batch, self.descriptor.key)
+        check_partial_keys(self.descriptor, batch)
         self._session.check_owned(self.descriptor, batch)
         columns = [*batch.keys.columns, *([batch.namespaces] if in_namespace else [])]
         wanted = SortedKeys(batch.hashes, None, flatten(columns))
@@ -118,12 +119,7 @@ class SegmentTable(StateTable):
         if keys.subhashes is not None:
             order = np.lexsort((keys.subhashes, keys.hashes))
             keys, columns = keys.take(order), take_columns(columns, order)
-        doubled = int(older_duplicates(keys).sum())
-        if doubled:
-            raise DuplicateKey(
-                f"a batch for state {self.descriptor.name!r} writes {doubled} of {len(batch)} keys more than once",
-                hint="combine the rows of one key before the write",
-            )
+        refuse_duplicates(self.descriptor, int(older_duplicates(keys).sum()), len(batch))
         segment = Segment(self.layout, pa.RecordBatch.from_arrays(columns, schema=self.layout.plain_schema))
         self.written.insert(0, segment)
         depth = merge_depth([segment.weight for segment in self.written])
