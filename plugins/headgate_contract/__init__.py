@@ -1,1 +1,1 @@
-"""What both sides say: ids, paths, typed messages, the slot log, the catalogue, the mailbox, object stores and errors."""
+"""What both sides say: ids, paths, typed messages, the slot log, the catalogue, the mailbox, stores and errors."""

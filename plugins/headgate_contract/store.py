@@ -6,14 +6,19 @@ proves it for each backend. Paths are relative to the root, separated by `/`; an
 
 from __future__ import annotations
 
+import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
-from headgate_contract.errors import BadConfiguration
+from headgate_contract.errors import BadConfiguration, StorageError
+
+TEMP_PREFIX = ".tmp-"
+"""Names that begin so are writes under way or never ended: no object has one and no listing shows one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +31,25 @@ class ObjectInfo:
     """When it was last written, in seconds, by the storage's own clock."""
 
 
+Listing = list[ObjectInfo]
+
+
 class ObjectStore(ABC):
-    """A root on shared storage. Methods may be called from any thread."""
+    """A root on shared storage. Methods may be called from any thread.
+
+    What fails raises StorageError. After a write that raised it, the outcome is open: the object may be there all the
+    same. Every method may be repeated.
+    """
 
     url: str
 
     @abstractmethod
     def create(self, path: str, data: bytes) -> bool:
-        """Create `path` with `data`, whole and durable; False if it exists already. Of racing callers exactly one gets True.
+        """Create `path` with `data`, whole and durable. Of racing callers exactly one gets True.
 
-        `data` must be unique to its caller (carry a nonce): only so can a repeat after a lost answer be recognised.
+        False: it exists, with other bytes. True, too, if it exists with these very bytes: that is this caller's own
+        earlier try, whose answer was lost. Hence `data` must be unique to its caller (carry a nonce) wherever who won
+        matters.
         """
 
     @abstractmethod
@@ -51,8 +65,12 @@ class ObjectStore(ABC):
         """What is at `path`, or None."""
 
     @abstractmethod
-    def list(self, folder: str) -> list[ObjectInfo]:
-        """Every object below `folder`, at any depth, sorted by path; empty if there is none."""
+    def list(self, folder: str) -> Listing:
+        """Every object below `folder` ("" is the root), at any depth, sorted by path; empty if there is none.
+
+        What was there before the call and still is, is listed. Of what is created meanwhile some may be missing, also
+        if something newer is listed.
+        """
 
     @abstractmethod
     def delete(self, path: str) -> bool:
@@ -60,7 +78,10 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def upload(self, local: Path, path: str) -> int:
-        """Copy a local file to `path`, durable; its length. For write-once names: an existing object is replaced."""
+        """Copy a local file to `path`, durable; its length. For write-once names: an existing object is replaced.
+
+        Raises ObjectMissing if the local file is gone.
+        """
 
     @abstractmethod
     def download(self, path: str, local: Path) -> int:
@@ -80,7 +101,10 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def sync(self, path: str) -> None:
-        """Make an object durable that another process wrote below the root with plain file calls; no-op off local disks."""
+        """Make an object durable that another process wrote below the root with plain file calls; raises ObjectMissing.
+
+        Elsewhere than on local disks every object is.
+        """
 
     @abstractmethod
     def check_writable(self) -> None:
@@ -91,16 +115,44 @@ class ObjectStore(ABC):
         return sum(self.delete(entry.path) for entry in self.list(folder))
 
 
+def check_path(path: str, url: str) -> str:
+    """`path`, if it names an object below the root; whatever a hostile name tries, it does not leave the root."""
+    parts = path.split("/")
+    if not all(parts) or "." in parts or ".." in parts or "\0" in path:
+        raise StorageError(f"{path!r} names no object below the root {url}", hint="write it like folder/name")
+    if any(part.startswith(TEMP_PREFIX) for part in parts):
+        raise StorageError(f"{path!r}: names that begin with {TEMP_PREFIX!r} are kept for writes under way")
+    return path
+
+
+def check_folder(folder: str, url: str) -> str:
+    """`folder` without a slash at its end, if it lies below the root or is it."""
+    folder = folder.rstrip("/")
+    return check_path(folder, url) if folder else folder
+
+
+@contextmanager
+def whole_file(local: Path) -> Iterator[Path]:
+    """A temporary neighbour of `local` to write to, which becomes `local` at the end, and vanishes after a failure."""
+    temp = local.parent / f"{TEMP_PREFIX}{uuid.uuid4().hex}"
+    try:
+        yield temp
+        temp.replace(local)
+    except OSError as error:
+        raise StorageError(f"cannot write the local file {local}: {error.strerror or error}") from error
+    finally:
+        temp.unlink(missing_ok=True)
+
+
 def open_store(url: str, options: Mapping[str, Any] | None = None) -> ObjectStore:
     """The store at `url`: a local path, file://, memory:// or s3://. `options` go to fsspec (endpoint, credentials)."""
     scheme = urlsplit(url).scheme if "://" in url else "file"
+    if options and scheme in ("file", "memory"):
+        raise BadConfiguration(f"the root {url!r} takes no options, and has {', '.join(sorted(options))}")
     if scheme == "file":
         from headgate_contract.store_local import LocalStore
 
-        path = urlsplit(url).path if "://" in url else url
-        if not path:
-            raise BadConfiguration(f"the root {url!r} names no folder", hint="write a path, or file:///path")
-        return LocalStore(Path(path).expanduser().absolute())
+        return LocalStore(_local_folder(url))
     if scheme == "memory":
         from headgate_contract.store_memory import MemoryStore
 
@@ -108,8 +160,37 @@ def open_store(url: str, options: Mapping[str, Any] | None = None) -> ObjectStor
     if scheme in ("s3", "s3a"):
         from headgate_contract.store_s3 import S3Store
 
-        return S3Store(url.replace("s3a://", "s3://", 1), dict(options or {}))
+        return S3Store(_bucket_url(url), dict(options or {}))
     raise BadConfiguration(
         f"the root {url!r} is on {scheme!r}, for which no atomic create is proved",
         hint="use file://, s3:// or memory://",
     )
+
+
+def _local_folder(url: str) -> Path:
+    if "://" not in url:
+        path = url
+    else:
+        parts = urlsplit(url)
+        if parts.netloc not in ("", "localhost") or parts.query or parts.fragment:
+            raise BadConfiguration(
+                f"the root {url!r} is not a local folder",
+                hint="write file:///path with three slashes, and '%23', '%3F' for '#', '?'; or a plain path",
+            )
+        path = unquote(parts.path)
+    if not path or "\0" in path:
+        raise BadConfiguration(f"the root {url!r} names no folder", hint="write a path, or file:///path")
+    return Path(path).expanduser().absolute()
+
+
+def _bucket_url(url: str) -> str:
+    root = url.partition("://")[2].rstrip("/")
+    bucket = root.partition("/")[0]
+    if "@" in bucket:
+        shown = f"s3://...@{root.partition('@')[2]}"
+        raise BadConfiguration(
+            f"the root {shown!r} carries credentials", hint="give them in the environment or as options"
+        )
+    if not bucket:
+        raise BadConfiguration(f"the root {url!r} names no bucket", hint="write s3://bucket/folder")
+    return f"s3://{root}"

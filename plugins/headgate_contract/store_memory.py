@@ -8,8 +8,8 @@ from pathlib import Path
 
 from fsspec.implementations.memory import MemoryFileSystem
 
-from headgate_contract.errors import ObjectMissing, StorageError
-from headgate_contract.store import ObjectInfo, ObjectStore
+from headgate_contract.errors import BadConfiguration, ObjectMissing, StorageError
+from headgate_contract.store import Listing, ObjectInfo, ObjectStore, check_folder, check_path, whole_file
 
 _LOCK = threading.RLock()
 
@@ -19,19 +19,25 @@ class MemoryStore(ObjectStore):
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._root = "/" + url.split("://", 1)[1].strip("/")
+        root = url.split("://", 1)[1].strip("/")
+        if not root:
+            raise BadConfiguration(f"the root {url!r} has no name", hint="write memory://name")
+        self._root = f"/{root}"
         self._fs = MemoryFileSystem()
 
     def create(self, path: str, data: bytes) -> bool:
         with _LOCK:
             if self._fs.exists(self._path(path)):
-                return False
-            self._fs.pipe_file(self._path(path), data)
+                return self.stat(path) is not None and self.read(path) == data
+            self.replace(path, data)
             return True
 
     def replace(self, path: str, data: bytes) -> None:
         with _LOCK:
-            self._fs.pipe_file(self._path(path), data)
+            try:
+                self._fs.pipe_file(self._path(path), data)
+            except OSError as error:
+                raise StorageError(f"cannot write {path} on {self.url}: a parent of it is an object") from error
 
     def read(self, path: str) -> bytes:
         with _LOCK:
@@ -47,12 +53,12 @@ class MemoryStore(ObjectStore):
             modified = self._fs.modified(self._path(path)).timestamp()
             return ObjectInfo(path, found["size"], modified)
 
-    def list(self, folder: str) -> list[ObjectInfo]:
+    def list(self, folder: str) -> Listing:
+        top = f"{self._root}/{check_folder(folder, self.url)}".rstrip("/")
         with _LOCK:
-            if not self._fs.isdir(self._path(folder)):
+            if not self._fs.isdir(top):
                 return []
-            names = sorted(self._fs.find(self._path(folder)))
-            found = [self.stat(name.removeprefix(self._root).lstrip("/")) for name in names]
+            found = [self.stat(name.removeprefix(f"{self._root}/")) for name in sorted(self._fs.find(top))]
             return [info for info in found if info is not None]
 
     def delete(self, path: str) -> bool:
@@ -63,12 +69,17 @@ class MemoryStore(ObjectStore):
             return True
 
     def upload(self, local: Path, path: str) -> int:
-        data = local.read_bytes()
+        try:
+            data = local.read_bytes()
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            raise ObjectMissing(f"the local file {local} is gone") from None
         self.replace(path, data)
         return len(data)
 
     def download(self, path: str, local: Path) -> int:
-        return local.write_bytes(self.read(path))
+        data = self.read(path)
+        with whole_file(local) as temp:
+            return temp.write_bytes(data)
 
     def move(self, source: str, target: str) -> bool:
         with _LOCK:
@@ -76,8 +87,9 @@ class MemoryStore(ObjectStore):
                 if self.stat(target) is None:
                     raise ObjectMissing(f"neither {source} nor {target} is on {self.url}")
                 return False
-            self.replace(target, self.read(source))
-            self.delete(source)
+            if source != target:
+                self.replace(target, self.read(source))
+                self.delete(source)
             return True
 
     def now(self) -> float:
@@ -88,10 +100,7 @@ class MemoryStore(ObjectStore):
             raise ObjectMissing(f"{path} is not on {self.url}")
 
     def check_writable(self) -> None:
-        self.replace(".probe", b"probe\n")
-        self.delete(".probe")
+        """Memory always is."""
 
     def _path(self, path: str) -> str:
-        if path.startswith("/") or ".." in path.split("/"):
-            raise StorageError(f"{path!r} leaves the root {self.url}")
-        return f"{self._root}/{path}"
+        return f"{self._root}/{check_path(path, self.url)}"

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-import errno
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import fsspec
 
 from headgate_contract.errors import ObjectMissing, StorageError, StorageUnreachable
 from headgate_contract.paths import CLOCK
-from headgate_contract.store import ObjectInfo, ObjectStore
+from headgate_contract.store import Listing, ObjectInfo, ObjectStore, check_folder, check_path, whole_file
 
-_ATTEMPTS = 6
+T = TypeVar("T")
+
+_ATTEMPTS = 7
+_FIRST_PAUSE_S = 0.05
+_AGAIN = frozenset({408, 409, 429, 500, 502, 503, 504})
+"""Answers that say: not now."""
+_REFUSED = 412
+_WRITES = frozenset({"create", "write"})
+_LOWER_RETRIES = 2
+"""How often s3fs and botocore repeat a call by themselves; the pauses of both multiply, so few."""
 
 
 class S3Store(ObjectStore):
@@ -23,95 +32,99 @@ class S3Store(ObjectStore):
     def __init__(self, url: str, options: dict[str, Any]) -> None:
         self.url = url.rstrip("/")
         self._root = self.url.removeprefix("s3://")
-        settings: dict[str, Any] = {"use_listings_cache": False, "skip_instance_cache": True, **options}
+        patience = {"retries": {"mode": "standard", "max_attempts": _LOWER_RETRIES}, "connect_timeout": 10}
+        settings: dict[str, Any] = {
+            "use_listings_cache": False,
+            "skip_instance_cache": True,
+            **options,
+            "config_kwargs": {**patience, **options.get("config_kwargs", {})},
+        }
         self._fs = fsspec.filesystem("s3", **settings)
+        self._fs.retries = _LOWER_RETRIES
 
     def create(self, path: str, data: bytes) -> bool:
-        for attempt in range(_ATTEMPTS):
+        target = self._path(path)
+
+        def once() -> bool:
             try:
-                self._fs.pipe_file(self._path(path), data, mode="create")
-                return True
-            except FileExistsError:
-                return self._is_mine(path, data)
+                self._fs.pipe_file(target, data, mode="create")
             except OSError as error:
-                code = _code(error)
-                if code in ("PreconditionFailed", "412") or error.errno == errno.EINVAL:
-                    return self._is_mine(path, data)
-                if attempt == _ATTEMPTS - 1:
-                    raise StorageError(f"cannot create {path} on {self.url}: {error}") from error
-                time.sleep(0.05 * 2**attempt)
-        raise StorageError(f"cannot create {path} on {self.url}: the store kept refusing")
+                if not (isinstance(error, FileExistsError) or _status(error) == _REFUSED):
+                    raise
+                return self._is_mine(path, data)
+            return True
+
+        return self._call("create", path, once)
 
     def _is_mine(self, path: str, data: bytes) -> bool:
-        """After a refusal: was it an earlier try of this very call that won, whose answer was lost?"""
+        """After a refusal: was it an earlier try with these very bytes that won, whose answer was lost?"""
         try:
             return self.read(path) == data
         except ObjectMissing as error:
             raise StorageError(f"{path} on {self.url} was refused as existing, but is not there") from error
 
     def replace(self, path: str, data: bytes) -> None:
-        self._call("write", path, lambda: self._fs.pipe_file(self._path(path), data))
+        target = self._path(path)
+        self._call("write", path, lambda: self._fs.pipe_file(target, data))
 
     def read(self, path: str) -> bytes:
-        found = self._call("read", path, lambda: self._fs.cat_file(self._path(path)))
-        return bytes(found)
+        target = self._path(path)
+        return bytes(self._call("read", path, lambda: self._fs.cat_file(target)))
 
     def stat(self, path: str) -> ObjectInfo | None:
+        target = self._path(path)
         try:
-            self._fs.invalidate_cache(self._path(path))
-            found = self._fs.info(self._path(path), refresh=True)
-        except FileNotFoundError:
+            found = self._call("look at", path, lambda: self._fs.info(target, refresh=True))
+        except ObjectMissing:
             return None
-        except OSError as error:
-            raise StorageError(f"cannot look at {path} on {self.url}: {error}") from error
         return ObjectInfo(path, found["size"], found["LastModified"].timestamp()) if found["type"] == "file" else None
 
-    def list(self, folder: str) -> list[ObjectInfo]:
-        self._fs.invalidate_cache()
+    def list(self, folder: str) -> Listing:
+        top = f"{self._root}/{check_folder(folder, self.url)}".rstrip("/")
         try:
-            found = self._fs.find(self._path(folder), detail=True, refresh=True)
-        except FileNotFoundError:
+            found = self._call("list", folder, lambda: self._fs.find(top, detail=True, refresh=True))
+        except ObjectMissing:
             return []
-        except OSError as error:
-            raise StorageError(f"cannot list {folder} on {self.url}: {error}") from error
-        prefix = self._path(folder).rstrip("/") + "/"
         return sorted(
             (
-                ObjectInfo(name.removeprefix(self._root).lstrip("/"), info["size"], info["LastModified"].timestamp())
+                ObjectInfo(name.removeprefix(f"{self._root}/"), info["size"], info["LastModified"].timestamp())
                 for name, info in found.items()
-                if info["type"] == "file" and name.startswith(prefix)
+                if info["type"] == "file" and name.startswith(f"{top}/")
             ),
             key=lambda info: info.path,
         )
 
     def delete(self, path: str) -> bool:
+        target = self._path(path)
         if self.stat(path) is None:
             return False
-        self._call("delete", path, lambda: self._fs.rm_file(self._path(path)))
+        self._call("delete", path, lambda: self._fs.rm_file(target))
         return True
 
     def upload(self, local: Path, path: str) -> int:
-        if not local.exists():
+        target = self._path(path)
+        if not local.is_file():
             raise ObjectMissing(f"the local file {local} is gone")
-        self._call("write", path, lambda: self._fs.put_file(str(local), self._path(path)))
+        self._call("write", path, lambda: self._fs.put_file(str(local), target))
         return local.stat().st_size
 
     def download(self, path: str, local: Path) -> int:
-        temp = local.parent / f".tmp-{uuid.uuid4().hex}"
-        try:
-            self._call("read", path, lambda: self._fs.get_file(self._path(path), str(temp)))
-            temp.replace(local)
-        finally:
-            temp.unlink(missing_ok=True)
+        target = self._path(path)
+        with whole_file(local) as temp:
+            self._call("read", path, lambda: self._fs.get_file(target, str(temp)))
         return local.stat().st_size
 
     def move(self, source: str, target: str) -> bool:
-        if self.stat(source) is None:
+        start, end = self._path(source), self._path(target)
+        if source == target and self.stat(source) is not None:
+            return True
+        try:
+            self._call("copy", source, lambda: self._fs.cp_file(start, end))
+        except ObjectMissing:
             if self.stat(target) is None:
-                raise ObjectMissing(f"neither {source} nor {target} is on {self.url}")
+                raise ObjectMissing(f"neither {source} nor {target} is on {self.url}") from None
             return False
-        self._call("copy", source, lambda: self._fs.cp_file(self._path(source), self._path(target)))
-        self._call("delete", source, lambda: self._fs.rm_file(self._path(source)))
+        self._call("delete", source, lambda: self._fs.rm_file(start))
         return True
 
     def now(self) -> float:
@@ -128,30 +141,45 @@ class S3Store(ObjectStore):
             raise ObjectMissing(f"{path} is not on {self.url}")
 
     def check_writable(self) -> None:
+        probe = f".probe-{uuid.uuid4().hex}"
         try:
-            self.now()
-        except (StorageError, OSError) as error:
+            self.create(probe, b"probe\n")
+            self.read(probe)
+            self.delete(probe)
+        except StorageError as error:
             raise StorageUnreachable(
-                f"the root {self.url} cannot be written: {error}",
+                f"the root {self.url} cannot be written: {error.what}",
                 hint="check the bucket, the endpoint and the credentials",
             ) from error
 
-    def _call(self, verb: str, path: str, action: Any) -> Any:
-        try:
-            return action()
-        except FileNotFoundError:
-            raise ObjectMissing(f"{path} is not on {self.url}") from None
-        except OSError as error:
-            raise StorageError(f"cannot {verb} {path} on {self.url}: {error}") from error
+    def _call(self, verb: str, path: str, action: Callable[[], T]) -> T:
+        """Run `action`, again while the store says "not now"; what else goes wrong becomes an error of ours."""
+        pause_s = _FIRST_PAUSE_S
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return action()
+            except StorageError:
+                raise
+            except FileNotFoundError as error:
+                if verb in _WRITES:  # then it is the bucket that is not there
+                    raise StorageError(f"cannot {verb} {path} on {self.url}: {error}") from error
+                raise ObjectMissing(f"{path} is not on {self.url}") from None
+            except Exception as error:  # s3fs lets the errors of botocore and aiohttp through, which are no OSErrors
+                if attempt == _ATTEMPTS or _status(error) not in _AGAIN:
+                    raise StorageError(f"cannot {verb} {path} on {self.url}: {error}") from error
+            time.sleep(pause_s)
+            pause_s *= 2
+        raise AssertionError("not reached: the last attempt returns or raises")
 
     def _path(self, path: str) -> str:
-        if path.startswith("/") or ".." in path.split("/"):
-            raise StorageError(f"{path!r} leaves the root {self.url}")
-        return f"{self._root}/{path}"
+        return f"{self._root}/{check_path(path, self.url)}"
 
 
-def _code(error: BaseException) -> str:
-    """The S3 error code behind an OSError of s3fs, or ''."""
-    cause = error.__cause__
+def _status(error: BaseException) -> int | None:
+    """The HTTP status of the answer behind an error of s3fs, or None if there was no answer."""
+    cause = error.__cause__ if getattr(error, "response", None) is None else error
     response = getattr(cause, "response", None)
-    return str(response["Error"].get("Code", "")) if isinstance(response, dict) and "Error" in response else ""
+    if not isinstance(response, dict):
+        return None
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    return status if isinstance(status, int) else None

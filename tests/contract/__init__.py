@@ -1,0 +1,1 @@
+"""The contract: ids, stores, logs, decisions, formats."""

@@ -1,0 +1,246 @@
+"""The object store on local files and in memory."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import resource
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headgate_contract.errors import BadConfiguration, ObjectMissing, StorageError, StorageUnreachable
+from headgate_contract.store import ObjectStore, open_store
+from headgate_contract.store_local import LocalStore
+from headgate_contract.store_memory import MemoryStore
+from tests.contract.store_suite import RACERS, ObjectStoreSuite, unique
+
+FORK = multiprocessing.get_context("fork")
+
+
+class TestMemoryStore(ObjectStoreSuite):
+    @pytest.fixture
+    def store(self) -> ObjectStore:
+        return open_store(f"memory://{unique()}")
+
+    def test_two_stores_of_one_url_see_the_same_objects(self, store: ObjectStore) -> None:
+        store.create("a", b"1")
+        assert open_store(store.url).read("a") == b"1"
+        assert open_store(f"{store.url}x").list("") == []
+
+    def test_a_root_without_a_name_is_refused(self) -> None:
+        with pytest.raises(BadConfiguration, match="memory://name"):
+            open_store("memory://")
+
+    def test_an_object_below_an_object_is_refused(self, store: ObjectStore) -> None:
+        store.create("a", b"1")
+        with pytest.raises(StorageError, match="a/b"):
+            store.create("a/b", b"1")
+
+
+def in_child(action: Callable[[], object]) -> int | None:
+    """The exit code of a forked process that runs `action`."""
+    child = FORK.Process(target=action)
+    child.start()
+    child.join(60)
+    return child.exitcode
+
+
+class TestLocalStore(ObjectStoreSuite):
+    ROUNDS = 8
+
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> LocalStore:
+        return LocalStore(tmp_path / "the root")
+
+    def test_of_racing_processes_exactly_one_wins(self, store: LocalStore) -> None:
+        gate = FORK.Barrier(RACERS)
+        results = FORK.SimpleQueue()
+
+        def racer(number: int) -> None:
+            for round_number in range(self.ROUNDS):
+                gate.wait(60)
+                if store.create(f"slots/{round_number}", b"racer %d" % number):
+                    results.put((round_number, number))
+
+        children = [FORK.Process(target=racer, args=(number,)) for number in range(RACERS)]
+        for child in children:
+            child.start()
+        for child in children:
+            child.join(60)
+        assert [child.exitcode for child in children] == [0] * RACERS
+        winners: list[tuple[int, int]] = []
+        while not results.empty():
+            winners.append(results.get())
+        assert sorted(round_number for round_number, _ in winners) == list(range(self.ROUNDS))
+        for round_number, number in winners:
+            assert store.read(f"slots/{round_number}") == b"racer %d" % number
+
+    def test_a_write_that_never_ended_is_not_listed_and_blocks_nobody(self, store: LocalStore) -> None:
+        store.create("slots/1", b"1")
+        (store.root / "slots" / ".tmp-dead").write_bytes(b"trunc")
+        os.utime(store.root / "slots" / ".tmp-dead", (1, 1))
+        (store.root / ".tmp-dead").mkdir()
+        (store.root / ".tmp-dead" / "a").write_bytes(b"trunc")
+        assert [info.path for info in store.list("")] == ["slots/1"]
+        assert store.create("slots/2", b"2")
+        assert store.delete_all("slots") == 2
+        assert not (store.root / "slots").exists()
+
+    def test_a_process_that_is_killed_while_it_writes_leaves_the_whole_object_or_none(self, store: LocalStore) -> None:
+        versions = [bytes([65 + n]) * 3_000_000 for n in range(2)]
+        started = FORK.Event()
+
+        def write_for_ever() -> None:
+            number = 0
+            while True:
+                store.replace("beat", versions[number % 2])
+                store.create(f"objects/{number}", versions[number % 2])
+                started.set()
+                number += 1
+
+        for _ in range(5):
+            child = FORK.Process(target=write_for_ever)
+            started.clear()
+            child.start()
+            assert started.wait(30)
+            os.kill(child.pid or 0, signal.SIGKILL)
+            child.join(30)
+            assert store.read("beat") in versions
+            assert all(info.length == 3_000_000 for info in store.list("objects"))
+            assert store.delete_all("objects") > 0
+
+    def test_a_full_disk_is_named_and_leaves_no_part_of_an_object(self, store: LocalStore, tmp_path: Path) -> None:
+        store.create("before", b"1")
+        (tmp_path / "large").write_bytes(b"x" * 100_000)
+        (tmp_path / "down").write_bytes(b"old")
+        store.upload(tmp_path / "large", "large")
+
+        def write_too_much() -> None:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+            for attempt in (
+                lambda: store.create("a", b"x" * 100_000),
+                lambda: store.replace("before", b"x" * 100_000),
+                lambda: store.upload(tmp_path / "large", "a"),
+                lambda: store.download("large", tmp_path / "down"),
+            ):
+                with pytest.raises(StorageError, match=r"cannot (create|write) .*: File too large"):
+                    attempt()
+
+        assert in_child(write_too_much) == 0
+        assert [info.path for info in store.list("")] == ["before", "large"]
+        assert store.read("before") == b"1"
+        assert (tmp_path / "down").read_bytes() == b"old"
+        assert [path.name for path in [*tmp_path.rglob("*")] if path.name.startswith(".tmp")] == []
+
+    def test_an_object_below_an_object_is_refused(self, store: LocalStore) -> None:
+        store.create("a", b"1")
+        with pytest.raises(StorageError, match=r"cannot create a/b .*(File exists|Not a directory)"):
+            store.create("a/b", b"1")
+        with pytest.raises(ObjectMissing):
+            store.read("a/b")
+        assert store.stat("a/b") is None
+        assert not store.delete("a/b")
+        assert store.list("a/b") == []
+
+    def test_what_is_neither_file_nor_folder_is_no_object(self, store: LocalStore) -> None:
+        store.create("real", b"1")
+        os.mkfifo(store.root / "fifo")
+        (store.root / "dangling").symlink_to(store.root / "gone")
+        (store.root / "loop").symlink_to(store.root)
+        (store.root / "link").symlink_to(store.root / "real")
+        assert [info.path for info in store.list("")] == ["link", "real"]
+        assert store.stat("fifo") is None
+        assert store.stat("loop") is None
+
+    def test_a_name_that_a_folder_has_cannot_be_created_or_replaced(self, store: LocalStore) -> None:
+        store.create("a/b", b"1")
+        assert not store.create("a", b"1")
+        with pytest.raises(StorageError, match="cannot write a "):
+            store.replace("a", b"1")
+        assert [info.path for info in store.list("")] == ["a/b"]
+
+    def test_a_root_that_is_a_file_cannot_be_written_and_says_so(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_bytes(b"1")
+        store = LocalStore(tmp_path / "file" / "root")
+        with pytest.raises(StorageUnreachable, match=r"cannot be written: .*choose another root"):
+            store.check_writable()
+        assert store.now() > 0
+
+    def test_writers_outlive_a_neighbour_who_deletes_their_folder(self, store: LocalStore) -> None:
+        over = threading.Event()
+
+        def sweep() -> None:
+            while not over.wait(0.001):
+                store.delete_all("f")
+
+        sweeper = threading.Thread(target=sweep)
+        sweeper.start()
+        try:
+            for number in range(150):
+                assert store.create(f"f/g/{number}", b"1") is True
+                store.replace(f"f/h/{number}", b"1")
+        finally:
+            over.set()
+            sweeper.join(30)
+
+    def test_emptied_folders_are_not_left_behind(self, store: LocalStore) -> None:
+        store.create("checkpoints/chk-1-g1/_metadata", b"1")
+        store.create("checkpoints/chk-1-g1/state/0001", b"1")
+        store.create("checkpoints/chk-2-g1/_metadata", b"1")
+        assert store.delete_all("checkpoints/chk-1-g1") == 2
+        assert os.listdir(store.root / "checkpoints") == ["chk-2-g1"]
+
+
+class TestOpenStore:
+    @pytest.mark.parametrize("name", ["plain", "with space", "per%20cent", "a#b", "a?b", "ü"])
+    def test_a_stores_url_opens_the_same_root(self, tmp_path: Path, name: str) -> None:
+        store = open_store(str(tmp_path / name))
+        store.create("a", b"1")
+        assert open_store(store.url).read("a") == b"1"
+        assert (tmp_path / name / "a").read_bytes() == b"1"
+
+    def test_a_relative_path_is_made_absolute(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        assert open_store("root").url == (tmp_path / "root").as_uri()
+
+    def test_a_home_is_expanded(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HOME", str(tmp_path))
+        assert open_store("~/root").url == (tmp_path / "root").as_uri()
+
+    @pytest.mark.parametrize(
+        ("url", "says"),
+        [
+            ("", "names no folder"),
+            ("file://", "names no folder"),
+            ("file:///a%00b", "names no folder"),
+            ("file://relative/path", "three slashes"),
+            ("file:///a?b", "%3F"),
+            ("file:///a#b", "%23"),
+            ("gs://bucket/x", "no atomic create is proved"),
+            ("s3://", "names no bucket"),
+            ("s3:///x", "names no bucket"),
+        ],
+    )
+    def test_a_root_that_cannot_be_meant_is_refused(self, url: str, says: str) -> None:
+        with pytest.raises(BadConfiguration, match=says):
+            open_store(url)
+
+    def test_credentials_in_a_url_are_refused_and_not_repeated(self) -> None:
+        with pytest.raises(BadConfiguration, match="credentials") as caught:
+            open_store("s3://key:secret@bucket/x")
+        assert "secret" not in str(caught.value)
+
+    @pytest.mark.parametrize("url", ["/tmp/x", "memory://x"])
+    def test_options_that_a_root_cannot_use_are_not_ignored(self, url: str) -> None:
+        with pytest.raises(BadConfiguration, match="endpoint_url"):
+            open_store(url, {"endpoint_url": "http://x"})
+
+    def test_the_kind_of_store_follows_the_scheme(self, tmp_path: Path) -> None:
+        assert isinstance(open_store(tmp_path.as_uri()), LocalStore)
+        assert isinstance(open_store("memory://x"), MemoryStore)
+        assert open_store("s3a://bucket/x/", {"key": "k", "secret": "s"}).url == "s3://bucket/x"
