@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 
+from headgate_contract.errors import SinkFailed
 from headgate_contract.ids import CheckpointId, Generation, StreamName, VertexUid
 from headgate_contract.restore import Rollback
 
@@ -146,3 +147,12 @@ class SinkCommitter(ABC):
 def staged_names(handles: Iterable[Mapping[str, Any]]) -> frozenset[str]:
     """The names of staged things among `handles`: what `begin` wants to be told as protected."""
     return frozenset(str(handle["staged"]) for handle in handles if "staged" in handle)
+
+
+def not_made_by(sink: VertexUid) -> SinkFailed:
+    """For a committer that is given another kind's handles: they would be lost without a word."""
+    return SinkFailed(
+        f"the handles of sink {sink} were made by another kind of sink than it is now",
+        hint="give the new sink a uid of its own; stop the stream with a savepoint before a sink is removed, so that "
+        "nothing of it is left to commit",
+    )

@@ -1,0 +1,106 @@
+"""The task's half of the file sink: one attempt's rows go to one staged file.
+
+On a local target it is written in place; otherwise to a local temporary file first, which is uploaded at the end.
+Nothing is synced here: `prepare` does that once, before the checkpoint is acked, for what is still needed then.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pyarrow as pa
+
+from headgate.sink.base import Handle, SinkTask, SinkWriter
+from headgate.sink.files_committer import handle_of
+from headgate.sink.files_formats import FORMATS, DataFile
+from headgate.sink.files_layout import SUFFIXES, SinkFile, SinkLayout
+from headgate_contract.errors import HeadgateError, SinkFailed
+from headgate_contract.store import ObjectStore
+from headgate_contract.store_local import LocalStore
+
+
+class FilesWriter(SinkWriter):
+    """Writes below `store`, the sink's target."""
+
+    def __init__(self, store: ObjectStore, task: SinkTask, format: str, compression: str) -> None:
+        self._store = store
+        self._task = task
+        self._format = format
+        self._compression = compression
+        self._unique = uuid.uuid4().hex[:12]
+        self._staged = SinkLayout(task.stream, task.sink).stage(task, self._unique)
+        self._path = self._local()
+        self._file: DataFile | None = None
+        self._rows = 0
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        if rows.num_rows == 0:
+            return
+        with self._explained():
+            if self._file is None:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                self._file = FORMATS[self._format](self._path, rows.schema, self._compression)
+            self._file.write(rows)
+        self._rows += rows.num_rows
+
+    def finish(self) -> tuple[Handle, ...]:
+        if self._file is None:
+            return ()
+        with self._explained():
+            self._file.close()
+            length = self._path.stat().st_size
+            if not isinstance(self._store, LocalStore):
+                self._store.upload(self._path, self._staged)
+                self._path.unlink()
+        file = SinkFile(
+            staged=self._staged,
+            generation=self._task.generation,
+            subtask=self._task.subtask,
+            unique=self._unique,
+            suffix=SUFFIXES[self._format],
+            rows=self._rows,
+            bytes=length,
+        )
+        return (handle_of(file, self._store.url),)
+
+    def abort(self) -> None:
+        if self._file is not None:
+            with suppress(OSError, pa.ArrowException):  # it could not be ended, which may be why it goes
+                self._file.close()
+        self._path.unlink(missing_ok=True)
+        if self._rows and not isinstance(self._store, LocalStore):
+            self._store.delete(self._staged)
+
+    def _local(self) -> Path:
+        """Where the rows are written to, on this machine."""
+        if isinstance(self._store, LocalStore):
+            return self._store.root / self._staged
+        return Path(tempfile.gettempdir()) / f"headgate-{self._staged.rsplit('/', 1)[-1]}"
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Errors by name: of which sink, and where. What was written so far is dropped."""
+        where = f"sink {self._task.sink} of stream {self._task.stream} cannot stage {self._staged} on {self._store.url}"
+        try:
+            yield
+        except SinkFailed as error:
+            self.abort()
+            raise SinkFailed(f"{where}: {error.what}", hint=error.hint) from error
+        except HeadgateError as error:
+            self.abort()
+            raise SinkFailed(f"{where}: {error}") from error
+        except OSError as error:
+            self.abort()
+            raise SinkFailed(
+                f"{where}: {error.strerror or error}",
+                hint="is there space, and may this user write there, on the machine of the task?",
+            ) from error
+        except pa.ArrowException as error:
+            self.abort()
+            raise SinkFailed(
+                f"{where} as {self._format}: {error}", hint="all rows of a sink have one schema, of types it can hold"
+            ) from error

@@ -1,0 +1,115 @@
+"""Arrow batches as JSON lines, in the forms that Spark reads back.
+
+Moments, dates and times are ISO 8601, binary is base64, decimals are numbers with all their digits, structs and maps
+are objects, NaN and the infinities are the strings "NaN", "Infinity" and "-Infinity", null is null.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Callable, Iterator
+from json.encoder import encode_basestring as _quote
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import types
+
+Spell = Callable[[Any], str]
+"""Turns a value of one Arrow type, never null, into JSON text."""
+
+
+class JsonLines:
+    """Encodes batches of one schema."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._columns = [(_quote(field.name) + ":", spell_of(field.type)) for field in schema]
+
+    def encode(self, rows: pa.RecordBatch) -> Iterator[str]:
+        """One line for each row, with its newline."""
+        columns = [
+            [head + ("null" if value is None else spell(value)) for value in column.to_pylist()]
+            for (head, spell), column in zip(self._columns, rows.columns, strict=True)
+        ]
+        for cells in zip(*columns, strict=True):
+            yield "{" + ",".join(cells) + "}\n"
+
+
+def spell_of(kind: pa.DataType) -> Spell:
+    """How values of `kind` are spelled."""
+    for holds, spell in _SCALARS:
+        if holds(kind):
+            return spell
+    if types.is_dictionary(kind):
+        return spell_of(kind.value_type)
+    if types.is_struct(kind):
+        return _struct(kind)
+    if types.is_map(kind):
+        return _map(kind)
+    if types.is_nested(kind):
+        return _list(kind)
+    return lambda value: _quote(str(value))
+
+
+def _number(value: float) -> str:
+    if math.isfinite(value):
+        return float.__repr__(value)
+    return '"NaN"' if math.isnan(value) else '"Infinity"' if value > 0 else '"-Infinity"'
+
+
+def _moment(value: Any) -> str:
+    return _quote(value.isoformat())
+
+
+def _base64(value: bytes) -> str:
+    return f'"{base64.b64encode(value).decode()}"'
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(
+        types.is_binary(kind)
+        or types.is_large_binary(kind)
+        or types.is_fixed_size_binary(kind)
+        or types.is_binary_view(kind)
+    )
+
+
+_SCALARS: tuple[tuple[Callable[[pa.DataType], bool], Spell], ...] = (
+    (types.is_boolean, lambda value: "true" if value else "false"),
+    (types.is_integer, str),
+    (types.is_floating, _number),
+    (types.is_decimal, lambda value: format(value, "f")),
+    (types.is_timestamp, _moment),
+    (types.is_date, _moment),
+    (types.is_time, _moment),
+    (_is_binary, _base64),
+)
+
+
+def _struct(kind: pa.DataType) -> Spell:
+    fields = [(field.name, _quote(field.name) + ":", _nullable(field.type)) for field in kind]
+    return lambda value: "{" + ",".join(head + spell(value[name]) for name, head, spell in fields) + "}"
+
+
+def _map(kind: pa.DataType) -> Spell:
+    key, item = spell_of(kind.key_type), _nullable(kind.item_type)
+
+    def spell(pairs: list[tuple[Any, Any]]) -> str:
+        return "{" + ",".join(f"{_as_key(key(name))}:{item(value)}" for name, value in pairs) + "}"
+
+    return spell
+
+
+def _as_key(text: str) -> str:
+    """An object's key is a string, whatever the map's key is."""
+    return text if text.startswith('"') else _quote(text)
+
+
+def _list(kind: pa.DataType) -> Spell:
+    item = _nullable(kind.value_type)
+    return lambda values: "[" + ",".join(map(item, values)) + "]"
+
+
+def _nullable(kind: pa.DataType) -> Spell:
+    spell = spell_of(kind)
+    return lambda value: "null" if value is None else spell(value)
