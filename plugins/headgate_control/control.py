@@ -2,17 +2,46 @@
 
 from __future__ import annotations
 
+import getpass
+import json
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from headgate_contract.durations import Duration
-from headgate_contract.history import Event
-from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName
+from headgate_contract.errors import BadConfiguration, BadInput
+from headgate_contract.history import Event, read_history
+from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName, StreamName
 from headgate_contract.mailbox import Answer, Request, RequestKind
+from headgate_contract.process import this_host
 from headgate_contract.records import Deployed
+from headgate_contract.restore import Fresh, Named, Newest
 from headgate_contract.snapshot import SavepointOrigin, SnapshotRef
-from headgate_control.outcomes import Asked, Explanation, Launched, LogTail, Lost, NotNeeded, StreamStatus
+from headgate_contract.store import ObjectStore, open_store
+from headgate_control.catalogues import Catalogues
+from headgate_control.deploy import Checker, Deployer, Programs
+from headgate_control.environment import OPTIONS, environment_of_drivers
+from headgate_control.explain import Question, explain
+from headgate_control.journal import Journal
+from headgate_control.launch import Launcher
+from headgate_control.logs import log_of
+from headgate_control.outcomes import (
+    Asked,
+    Explanation,
+    Launched,
+    LogTail,
+    Lost,
+    NotNeeded,
+    RestartAfter,
+    StreamStatus,
+)
+from headgate_control.requests import Requests, made_up_name
+from headgate_control.restoring import Restorer
+from headgate_control.starting import Order, Starter
+from headgate_control.status import Observer
+from headgate_control.stopping import StopOrder, Stopper
+from headgate_control.watch import Watch
 
 
 class Control:
@@ -21,21 +50,72 @@ class Control:
     Every method that names a stream raises StreamUnknown if it was never deployed on this root.
     """
 
+    def __init__(self, store: ObjectStore, *, programs: Programs, added: Mapping[str, str], by: str) -> None:
+        """See open(). `added` goes into the environment of drivers."""
+        self._store, self._by = store, by
+        environment = environment_of_drivers(os.environ, added)
+        self._journal = Journal(store)
+        self._catalogues = catalogues = Catalogues(store)
+        self._observer = observer = Observer(store, catalogues, Watch())
+        self._requests = Requests(store=store, catalogues=catalogues, observer=observer)
+        self._deployer = Deployer(
+            store=store, catalogues=catalogues, checker=Checker(programs=programs, environment=environment)
+        )
+        self._starter = Starter(
+            store=store,
+            catalogues=catalogues,
+            observer=observer,
+            launcher=Launcher(
+                store=store, programs=programs, environment=environment, work=os.environ.get("HEADGATE_WORK")
+            ),
+            journal=self._journal,
+        )
+        self._stopper = Stopper(
+            catalogues=catalogues, observer=observer, requests=self._requests, journal=self._journal
+        )
+        self._restorer = Restorer(
+            store=store, catalogues=catalogues, observer=observer, starter=self._starter, stopper=self._stopper
+        )
+
     @classmethod
-    def open(cls, root: str, *, options: Mapping[str, Any] | None = None, by: str | None = None) -> Control:
-        """The control plane of `root` (any URL that open_store takes); `by` says who asks, in logs and history."""
-        raise NotImplementedError
+    def open(
+        cls,
+        root: str,
+        *,
+        options: Mapping[str, Any] | None = None,
+        by: str | None = None,
+        programs: Programs | None = None,
+    ) -> Control:
+        """The control plane of `root` (any URL that open_store takes); `by` says who asks, in logs and history.
+
+        `options` go to fsspec (endpoint, credentials), here and in the drivers; $HEADGATE_ROOT_OPTIONS by default.
+        """
+        chosen = dict(options) if options is not None else _options_of_environment()
+        store = open_store(root, chosen)
+        added = {OPTIONS: json.dumps(chosen)} if chosen else {}
+        return cls(store, programs=programs or Programs(), added=added, by=by or somebody())
 
     # -- deploy, start, restore, recover
 
     def deploy(
-        self, stream: str, job: Path, settings: Mapping[str, object], *, directory: Path | None = None
+        self,
+        stream: str,
+        job: Path,
+        settings: Mapping[str, object],
+        *,
+        directory: Path | None = None,
+        by: str | None = None,
     ) -> Deployed:
         """Validate `job` with `settings` in a subprocess and record it as what `stream` runs from its next start on.
 
         Repeating it changes nothing. A running generation goes on as it is. Raises BadInput or StorageUnreachable.
         """
-        raise NotImplementedError
+        name = StreamName(stream)
+        self._store.check_writable()
+        with self._journal.action(name, "deploy", by or self._by, {"job": str(job)}) as note:
+            number, deployed = self._deployer.deploy(name, job, settings, directory or Path.cwd(), by or self._by)
+            note.text, note.details["decision"] = deployed.job, number
+        return deployed
 
     def start(
         self,
@@ -50,10 +130,15 @@ class Control:
     ) -> Launched:
         """Launch the next generation by the rules of restore, and wait until its driver runs.
 
-        Raises StreamRunning (who, where, since when), RestoreRefused, LaunchFailed. A start that failed leaves the stream
-        down until it is started again. `kill_old=False` leaves a lost driver's process alone: it is fenced all the same.
+        Raises StreamRunning (who, where, since when), RestoreRefused, LaunchFailed. A start that failed leaves the
+        stream down until it is started again. `kill_old=False` leaves a lost driver's process alone: it is fenced
+        all the same.
         """
-        raise NotImplementedError
+        question = Question(
+            wanted=Fresh() if fresh else Newest(), fall_back=fall_back, accept_duplicates=accept_duplicates
+        )
+        order = Order(by=by or self._by, question=question, wait=wait, kill_old=kill_old)
+        return self._starter.start(StreamName(stream), order)
 
     def restore(
         self,
@@ -67,8 +152,14 @@ class Control:
         kill_old: bool = True,
         by: str | None = None,
     ) -> Launched:
-        """start() from the named snapshot; a stream that runs is stopped first, with a savepoint unless told otherwise."""
-        raise NotImplementedError
+        """start() from the named snapshot; a stream that runs is stopped first, with a savepoint by default."""
+        question = Question(
+            wanted=Newest() if snapshot is None else Named(snapshot),
+            fall_back=fall_back,
+            accept_duplicates=accept_duplicates,
+        )
+        order = Order(by=by or self._by, question=question, wait=wait, kill_old=kill_old)
+        return self._restorer.restore(StreamName(stream), order, savepoint_first=savepoint_first)
 
     def recover(
         self, stream: str, *, wait: bool = True, kill_old: bool = True, by: str | None = None
@@ -77,7 +168,8 @@ class Control:
 
         Any number of callers may try at once: one launches, the others learn who did.
         """
-        raise NotImplementedError
+        order = Order(by=by or self._by, wait=wait, kill_old=kill_old)
+        return self._starter.recover(StreamName(stream), order)
 
     # -- requests
 
@@ -95,18 +187,18 @@ class Control:
 
         Repeating an id finds the first request. Raises StreamNotRunning if there is no live driver and no answer yet.
         """
-        raise NotImplementedError
+        return self._requests.ask(StreamName(stream), kind, by=by or self._by, id=id, args=args, deadline=deadline)
 
     def answer(self, stream: str, id: RequestId) -> Answer | None:
         """The answer to request `id`, or None while there is none.
 
         A request whose slot is in the log counts as answered, even if its driver died before it wrote the answer.
         """
-        raise NotImplementedError
+        return self._requests.answer(StreamName(stream), id)
 
     def wait(self, stream: str, id: RequestId, timeout_s: float) -> Answer:
         """Wait for the answer. Raises RequestFailed (also if the driver dies meanwhile) or RequestTimedOut."""
-        raise NotImplementedError
+        return self._requests.wait(StreamName(stream), id, timeout_s)
 
     def checkpoint(
         self,
@@ -118,7 +210,7 @@ class Control:
         by: str | None = None,
     ) -> Asked:
         """Have a checkpoint taken now."""
-        raise NotImplementedError
+        return self._snapshot(StreamName(stream), RequestKind.CHECKPOINT, {}, id, wait, timeout_s, by or self._by)
 
     def savepoint(
         self,
@@ -132,7 +224,8 @@ class Control:
         by: str | None = None,
     ) -> Asked:
         """Have a savepoint taken, under `name` or one made up from the moment."""
-        raise NotImplementedError
+        args = {"name": SavepointName(name) if name is not None else made_up_name(), "origin": origin.value}
+        return self._snapshot(StreamName(stream), RequestKind.SAVEPOINT, args, id, wait, timeout_s, by or self._by)
 
     def stop(
         self,
@@ -149,7 +242,8 @@ class Control:
         From the first moment nobody restarts it. Of a stream without a live driver this says so in `note`, or raises
         StreamNotRunning if a savepoint was asked for; it stays stopped either way.
         """
-        raise NotImplementedError
+        order = StopOrder(by=by or self._by, savepoint=savepoint, id=id, wait=wait, timeout_s=timeout_s)
+        return self._stopper.stop(StreamName(stream), order)
 
     def cancel(
         self,
@@ -161,28 +255,54 @@ class Control:
         by: str | None = None,
     ) -> Asked:
         """Want the stream stopped, and end its driver without a last snapshot."""
-        raise NotImplementedError
+        order = StopOrder(by=by or self._by, id=id, wait=wait, timeout_s=timeout_s)
+        return self._stopper.cancel(StreamName(stream), order)
+
+    def _snapshot(
+        self,
+        stream: StreamName,
+        kind: RequestKind,
+        args: Mapping[str, Any],
+        id: RequestId | None,
+        wait: bool,
+        timeout_s: float | None,
+        by: str,
+    ) -> Asked:
+        catalogue = self._catalogues.read(stream)
+        with self._journal.action(stream, kind.value, by, args) as note:
+            request = self._requests.ask(stream, kind, by=by, id=id, args=args)
+            note.generation, note.details["request"] = request.generation, request.id
+            if not wait:
+                return Asked(stream=stream, request=request)
+            patience = timeout_s if timeout_s is not None else self._requests.patience(catalogue).seconds
+            answer = self._requests.wait(stream, request.id, patience)
+            note.details.update(answer.result)
+            return Asked(stream=stream, request=request, answer=answer)
 
     # -- looking
 
     def streams(self) -> list[str]:
         """The names of all streams that were ever deployed on this root."""
-        raise NotImplementedError
+        return [str(name) for name in self._catalogues.names()]
 
     def status(self, stream: str, *, confirm: bool = False) -> StreamStatus:
         """How the stream is. `confirm` watches a SILENT one until it is clear whether it is LOST."""
-        raise NotImplementedError
+        return self._observer.status(StreamName(stream), confirm=confirm)
 
     def fleet(self) -> list[StreamStatus]:
         """The status of every stream, from one listing of the heartbeats."""
-        raise NotImplementedError
+        return self._observer.fleet()
 
     def lost(self, streams: Iterable[str] | None = None) -> list[Lost]:
         """The lost streams whose restart is due now, of `streams` or of all; never blocks.
 
-        Silence is confirmed between calls: ask the same Control again. Those given up or not yet due are seen in status().
+        Silence is confirmed between calls: ask the same Control again. status() also shows those given up or not due.
         """
-        raise NotImplementedError
+        names = [StreamName(stream) for stream in streams] if streams is not None else None
+        found = [status.lost for status in self._observer.fleet(names)]
+        return [
+            lost for lost in found if lost is not None and isinstance(lost.restart, RestartAfter) and lost.due_in_s == 0
+        ]
 
     def explain(
         self,
@@ -194,16 +314,44 @@ class Control:
         accept_duplicates: bool = False,
     ) -> Explanation:
         """What start (or restore) with these arguments would do now, and why."""
-        raise NotImplementedError
+        if fresh and snapshot is not None:
+            raise BadInput("a start without state (fresh) names no snapshot", hint="leave one of the two out")
+        wanted = Fresh() if fresh else Newest() if snapshot is None else Named(snapshot)
+        catalogue = self._catalogues.read(StreamName(stream))
+        number, deployed = self._catalogues.deployed(catalogue)
+        question = Question(wanted=wanted, fall_back=fall_back, accept_duplicates=accept_duplicates)
+        return explain(self._store, catalogue, number, deployed, question)
 
     def snapshots(self, stream: str) -> list[SnapshotRef]:
         """Every retained snapshot, newest first."""
-        raise NotImplementedError
+        return list(self._catalogues.read(StreamName(stream)).snapshots)
 
     def history(self, stream: str) -> list[Event]:
         """What happened to the stream, oldest first."""
-        raise NotImplementedError
+        self._catalogues.read(StreamName(stream))
+        return read_history(self._store, StreamName(stream))
 
     def logs(self, stream: str, generation: Generation | None = None, *, lines: int = 100) -> LogTail:
-        """The last lines of a generation's log, over its rotated files. Raises NotFound (host and path) if it is elsewhere."""
-        raise NotImplementedError
+        """The last lines of a generation's log. Raises NotFound, with host and path, if it is elsewhere."""
+        return log_of(self._catalogues.read(StreamName(stream)), generation, lines)
+
+
+def somebody() -> str:
+    """Who this process acts for, if nobody said so."""
+    try:
+        return f"{getpass.getuser()}@{this_host()}"
+    except (KeyError, OSError):  # a user id without a name, as containers have
+        return f"uid {os.getuid()}@{this_host()}"
+
+
+def _options_of_environment() -> dict[str, Any]:
+    text = os.environ.get(OPTIONS)
+    if not text:
+        return {}
+    try:
+        options = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise BadConfiguration(f"${OPTIONS} is not JSON: {error}") from None
+    if not isinstance(options, dict):
+        raise BadConfiguration(f"${OPTIONS} should be a JSON object")
+    return options

@@ -16,7 +16,7 @@ from headgate_contract.snapshot import SnapshotRef
 
 
 class Condition(enum.Enum):
-    """How a stream is, seen from outside: the logs, the newest generation's heartbeat, and its process if it is here."""
+    """How a stream is, seen from outside: the logs, the newest generation's heartbeat, and its process."""
 
     NEVER_STARTED = "never-started"
     LAUNCHED = "launched"
@@ -37,6 +37,10 @@ class Condition(enum.Enum):
 
 LIVE = frozenset({Condition.LAUNCHED, Condition.RESTORING, Condition.RUNNING, Condition.STOPPING, Condition.SILENT})
 """Conditions in which a driver must be taken to be at work."""
+
+
+GAVE_UP = "gave up: "
+"""How the reason of a StopWanted begins that the control plane wrote itself, after a start or recovery that failed."""
 
 
 class ProcessSign(enum.Enum):

@@ -1,0 +1,191 @@
+"""Gathers what a restore decision rests on, has it decided, and tells it to people. start uses this too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headgate_contract.catalogue import Catalogue
+from headgate_contract.errors import CorruptObject, ObjectMissing
+from headgate_contract.ids import CheckpointId, Generation, VertexUid
+from headgate_contract.paths import METADATA
+from headgate_contract.records import Deployed
+from headgate_contract.restore import (
+    Refuse,
+    RestoreDecision,
+    RestoreFacts,
+    RestoreFrom,
+    Rollback,
+    Wanted,
+    decide_restore,
+)
+from headgate_contract.settings import Settings
+from headgate_contract.snapshot import SnapshotKind, SnapshotMetadata, SnapshotRef, StateHandle, decode_metadata
+from headgate_contract.store import ObjectStore
+from headgate_contract.wire import sha256
+from headgate_control.outcomes import Explanation
+
+CHECKSUM_BUDGET = 256 << 20
+"""Bytes of state that one explanation reads to compare checksums; beyond it files are compared by length."""
+_ALTERNATIVES_CHECKED = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """Which start is asked about."""
+
+    wanted: Wanted
+    fall_back: bool | None = None
+    """None: what the stream's settings say."""
+    accept_duplicates: bool = False
+
+
+def explain(
+    store: ObjectStore, catalogue: Catalogue, number: int, deployed: Deployed, question: Question
+) -> Explanation:
+    """What a start of `deployed` (the decision `number`) would do now.
+
+    Which snapshots are damaged is found out for those that matter: decide, look at what was decided on, decide again.
+    """
+    inspector = Inspector(store)
+    settings = Settings(deployed.settings)
+    while True:
+        decision = decide_restore(
+            RestoreFacts(
+                catalogue=catalogue,
+                wanted=question.wanted,
+                damaged=inspector.damaged,
+                sinks=sinks_of(deployed),
+                fall_back=settings["headgate.fall-back"] if question.fall_back is None else question.fall_back,
+                accept_duplicates=question.accept_duplicates,
+            )
+        )
+        unseen = [ref for ref in _named_in(decision) if ref.id not in inspector.found]
+        if not unseen:
+            break
+        for ref in unseen:
+            inspector.inspect(catalogue, ref)
+    newest = catalogue.newest_generation
+    return Explanation(
+        stream=catalogue.stream,
+        decision=decision,
+        next_generation=newest.generation.next() if newest is not None else Generation(1),
+        deployed=number,
+        checked=dict(sorted(inspector.found.items())),
+        warnings=_warnings(catalogue, decision),
+    )
+
+
+def sinks_of(deployed: Deployed) -> dict[VertexUid, Rollback]:
+    """What each sink of the deployed job can do about a rollback; one that does not say can do nothing."""
+    sinks = deployed.plan.get("sinks", {})
+    return {VertexUid(uid): Rollback(about.get("rollback", Rollback.DUPLICATES.value)) for uid, about in sinks.items()}
+
+
+class Inspector:
+    """Looks whether snapshots can be restored, with one budget of bytes for all of them."""
+
+    def __init__(self, store: ObjectStore, budget: int = CHECKSUM_BUDGET) -> None:
+        self._store = store
+        self._budget = budget
+        self.found: dict[CheckpointId, str] = {}
+        self.damaged: dict[CheckpointId, str] = {}
+
+    def inspect(self, catalogue: Catalogue, ref: SnapshotRef) -> None:
+        """Note whether `ref` is good or why it is not. Raises StorageError if the storage itself cannot be read."""
+        try:
+            path = f"{ref.folder}/{METADATA}"
+            metadata = decode_metadata(self._store.read(path), ref, path)
+            if metadata.stream != catalogue.stream or metadata.id != ref.id:
+                self._damage(ref, f"{path} belongs to snapshot {metadata.id} of stream {metadata.stream}")
+                return
+            self.found[ref.id] = self._files(ref, metadata)
+        except (CorruptObject, ObjectMissing) as error:
+            self._damage(ref, error.what)
+
+    def _damage(self, ref: SnapshotRef, why: str) -> None:
+        self.found[ref.id] = self.damaged[ref.id] = why
+
+    def _files(self, ref: SnapshotRef, metadata: SnapshotMetadata) -> str:
+        by_length = 0
+        handles = list(metadata.handles())
+        for handle in handles:
+            if not self._check(ref, handle):
+                by_length += 1
+        if by_length:
+            return f"good ({by_length} of {len(handles)} files by length only)"
+        return "good"
+
+    def _check(self, ref: SnapshotRef, handle: StateHandle) -> bool:
+        """Raise CorruptObject or ObjectMissing for a bad file; False if its checksum was beyond the budget."""
+        path = f"{ref.folder}/{handle.path}" if ref.kind is SnapshotKind.SAVEPOINT else handle.path
+        info = self._store.stat(path)
+        if info is None:
+            raise ObjectMissing(f"the state file {path} is missing")
+        if info.length != handle.length:
+            raise CorruptObject(f"the state file {path} has {info.length} bytes instead of {handle.length}")
+        if handle.length > self._budget:
+            return False
+        self._budget -= handle.length
+        if sha256(self._store.read(path)) != handle.sha256:
+            raise CorruptObject(f"the state file {path} has another checksum than it was written with")
+        return True
+
+
+def _named_in(decision: RestoreDecision) -> tuple[SnapshotRef, ...]:
+    if isinstance(decision, RestoreFrom):
+        return (decision.snapshot,)
+    return decision.alternatives[:_ALTERNATIVES_CHECKED] if isinstance(decision, Refuse) else ()
+
+
+def _warnings(catalogue: Catalogue, decision: RestoreDecision) -> tuple[str, ...]:
+    """What a person should hear even if it was asked for."""
+    found = []
+    if isinstance(decision, RestoreFrom) and decision.reason.startswith("falling back"):
+        found.append(f"{decision.reason}: {'; '.join(f'{r.snapshot}: {r.why}' for r in decision.rejected)}")
+    certain = [r.sink for r in decision.rollbacks if r.action is Rollback.DUPLICATES]
+    if certain and not isinstance(decision, Refuse):
+        found.append(f"the sinks {', '.join(certain)} will hold duplicates: what they published cannot be taken back")
+    if catalogue.snapshots and not isinstance(decision, (RestoreFrom, Refuse)):
+        found.append(f"state is left behind: {len(catalogue.snapshots)} retained snapshots are not used")
+    return tuple(found)
+
+
+def as_text(explanation: Explanation) -> str:
+    """The explanation for people."""
+    decision = explanation.decision
+    lines = [f"stream {explanation.stream}, next generation {explanation.next_generation}"]
+    match decision:
+        case RestoreFrom(snapshot, reason):
+            lines += [f"would restore {snapshot} of generation {snapshot.generation}", f"  because: {reason}"]
+            lines.append(f"  checked: {explanation.checked.get(snapshot.id, 'not looked at')}")
+        case Refuse(reason):
+            lines += ["would refuse to start", f"  because: {reason}"]
+        case _:
+            lines += ["would start without state", f"  because: {decision.reason}"]
+    if decision.rejected:
+        lines.append("not taken:")
+        lines += [f"  {rejected.snapshot}: {rejected.why}" for rejected in decision.rejected]
+    if isinstance(decision, Refuse) and decision.alternatives:
+        lines.append("could be restored instead (restore --from ID):")
+        lines += [f"  {ref}: {explanation.checked.get(ref.id, 'not looked at')}" for ref in decision.alternatives]
+    if decision.rollbacks:
+        lines.append("what sinks published since then:")
+        lines += [
+            f"  {rollback.sink}: {_ROLLBACK_TEXT[rollback.action]} ({_groups(rollback.groups)})"
+            for rollback in decision.rollbacks
+        ]
+    lines += [f"warning: {warning}" for warning in explanation.warnings]
+    return "\n".join(lines)
+
+
+_ROLLBACK_TEXT = {
+    Rollback.RETRACT: "is taken back",
+    Rollback.OVERWRITE: "stays until it is overwritten by the same keys",
+    Rollback.DUPLICATES: "stays, and will be published again: duplicates for certain",
+}
+
+
+def _groups(groups: tuple[CheckpointId, ...]) -> str:
+    if len(groups) == 1:
+        return f"of checkpoint {groups[0]}"
+    return f"of checkpoints {groups[0]} to {groups[-1]}, {len(groups)} in all"

@@ -1,0 +1,54 @@
+"""Tidies the local folders of a stream's earlier generations on this host: working state goes, recent logs stay."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+
+from headgate_contract.catalogue import Catalogue
+from headgate_contract.heartbeats import read_heartbeat
+from headgate_contract.process import this_host
+from headgate_contract.records import GenerationStarted
+from headgate_contract.store import ObjectStore
+from headgate_control.outcomes import ProcessSign
+from headgate_control.processes import sign_of
+
+LOG = logging.getLogger(__name__)
+LOGS_KEPT = 5
+_LOOKED_AT = 20
+
+
+def tidy(store: ObjectStore, catalogue: Catalogue) -> None:
+    """Remove the working state of ended generations, and all of those whose logs are old. Never fails a launch."""
+    earlier = catalogue.generations[:-1][-_LOOKED_AT:]
+    for age, start in enumerate(reversed(earlier), start=1):
+        folder = Path(start.log).parent
+        if start.host != this_host() or not _is_own(folder, start) or not folder.is_dir():
+            continue
+        seen = read_heartbeat(store, catalogue.stream, start.generation)
+        beat = seen.heartbeat if seen is not None else None
+        if sign_of(beat.process if beat else None) is ProcessSign.ALIVE:
+            continue
+        try:
+            _remove(folder, Path(start.log).name, keep_logs=age <= LOGS_KEPT)
+        except OSError as error:
+            LOG.warning("cannot tidy %s: %s", folder, error)
+
+
+def _is_own(folder: Path, start: GenerationStarted) -> bool:
+    """Only a folder that this very launch was given is touched."""
+    return folder.name == f"g{start.generation}-{start.launch[:8]}"
+
+
+def _remove(folder: Path, log: str, *, keep_logs: bool) -> None:
+    if not keep_logs:
+        shutil.rmtree(folder)
+        return
+    for entry in folder.iterdir():
+        if entry.name.startswith(log):
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()

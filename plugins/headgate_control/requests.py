@@ -1,0 +1,172 @@
+"""Asks drivers for things through the mailbox, waits for their answers, and stops them."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from headgate_contract.catalogue import Catalogue
+from headgate_contract.durations import Duration
+from headgate_contract.errors import (
+    Conflict,
+    RequestFailed,
+    RequestTimedOut,
+    StreamNotRunning,
+)
+from headgate_contract.ids import RequestId, SavepointName, StreamName
+from headgate_contract.mailbox import Answer, Mailbox, Outcome, Request, RequestKind
+from headgate_contract.records import SnapshotCompleted, Stopped
+from headgate_contract.store import ObjectStore
+from headgate_control.catalogues import Catalogues
+from headgate_control.journal import now_ms
+from headgate_control.outcomes import StreamStatus
+from headgate_control.status import Observer, settings_of_newest
+from headgate_control.telling import not_running
+
+_POLL_S = 0.15
+_LOOK_EVERY_S = 2.0
+_UNANSWERED_S = 5.0
+"""For how long an answer may be late after its driver has gone: the storage may show it later than the end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Requests:
+    """The mailboxes of one root, seen from the callers' side."""
+
+    store: ObjectStore
+    catalogues: Catalogues
+    observer: Observer
+
+    def ask(
+        self,
+        stream: StreamName,
+        kind: RequestKind,
+        *,
+        by: str,
+        id: RequestId | None = None,
+        args: Mapping[str, Any] | None = None,
+        deadline: Duration | None = None,
+        anyhow: bool = False,
+    ) -> Request:
+        """Leave a request, or find the one of this id that is answered already.
+
+        Raises StreamNotRunning if there is no live driver, unless it is to be left `anyhow`: for one that might wake.
+        """
+        mailbox = Mailbox(self.store, stream)
+        settled = self._settled(mailbox, stream, id) if id is not None else None
+        status, catalogue = self.observer.look(stream, confirm=settled is None and not anyhow)
+        if settled is None and not status.live and not anyhow:
+            raise StreamNotRunning(not_running(status), hint=f"`headgate start {stream}` starts it")
+        if settled is None and kind is RequestKind.SAVEPOINT:
+            _check_name_free(catalogue, (args or {}).get("name"))
+        return mailbox.ask(
+            Request(
+                id=settled or id or made_up_id(kind),
+                kind=kind,
+                generation=status.generation or 0,
+                args=dict(args or {}),
+                deadline_ms=deadline if deadline is not None else self.patience(catalogue),
+                by=by,
+                at_ms=now_ms(),
+            )
+        )
+
+    def answer(self, stream: StreamName, id: RequestId) -> Answer | None:
+        """The answer; one that the log gives counts, even if the driver died before it could write it."""
+        return Mailbox(self.store, stream).answer(id) or _answer_in_log(self.catalogues.read(stream), id)
+
+    def wait(self, stream: StreamName, id: RequestId, timeout_s: float) -> Answer:
+        """Wait for the answer. Raises RequestFailed, also when the driver dies meanwhile, or RequestTimedOut."""
+        mailbox = Mailbox(self.store, stream)
+        begun = time.monotonic()
+        looked, dead_since = begun, None
+        while True:
+            answer = mailbox.answer(id)
+            now = time.monotonic()
+            if answer is None and now - looked >= _LOOK_EVERY_S:
+                looked = now
+                answer = _answer_in_log(self.catalogues.read(stream), id)
+                dead_since = self._dead_since(stream, dead_since, now)
+            if answer is not None:
+                return _accepted(stream, answer)
+            if dead_since is not None and now - dead_since >= _UNANSWERED_S:
+                status = self.observer.status(stream)
+                raise RequestFailed(f"request {id} was not answered: {not_running(status)}")
+            if now - begun > timeout_s:
+                raise RequestTimedOut(
+                    f"stream {stream} has not answered request {id} within {timeout_s:g} s",
+                    hint="it may still do so: repeat with the same --id to go on waiting",
+                )
+            time.sleep(_POLL_S)
+
+    def patience(self, catalogue: Catalogue) -> Duration:
+        """How long a request that takes a snapshot may take."""
+        settings = settings_of_newest(catalogue)
+        return Duration(settings["execution.checkpointing.timeout"] + settings["heartbeat.timeout"])
+
+    def _dead_since(self, stream: StreamName, dead_since: float | None, now: float) -> float | None:
+        if self.observer.status(stream).live:
+            return None
+        return dead_since if dead_since is not None else now
+
+    def _settled(self, mailbox: Mailbox, stream: StreamName, id: RequestId) -> RequestId | None:
+        """The ordinal of `id` that was carried out already, or None: ordinals that failed are passed over."""
+        while True:
+            answer = mailbox.answer(id) or _answer_in_log(self.catalogues.read(stream), id)
+            if answer is None or answer.outcome is Outcome.DONE:
+                return id if answer is not None else None
+            id = id.next_ordinal()
+
+
+def made_up_id(kind: RequestKind) -> RequestId:
+    """An id for a request that nobody will repeat."""
+    return RequestId(f"{kind.value}-{_now_text()}-{uuid.uuid4().hex[:6]}")
+
+
+def made_up_name() -> SavepointName:
+    """A savepoint's name, if nobody gave one."""
+    return SavepointName(f"sp-{_now_text()}-{uuid.uuid4().hex[:4]}")
+
+
+def _now_text() -> str:
+    return datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+
+
+def _check_name_free(catalogue: Catalogue, name: object) -> None:
+    if isinstance(name, str) and (taken := catalogue.find(SavepointName(name))) is not None:
+        raise Conflict(
+            f"stream {catalogue.stream} has a savepoint {name} already (snapshot {taken.id})",
+            hint="choose another name, or leave it out",
+        )
+
+
+def _answer_in_log(catalogue: Catalogue, id: RequestId) -> Answer | None:
+    """What the log says about a request: its slot is the deed itself."""
+    for slot in reversed(catalogue.slots):
+        record = slot.record
+        if isinstance(record, (SnapshotCompleted, Stopped)) and record.request == id:
+            taken = record.snapshot if isinstance(record, Stopped) else record.snapshot.id
+            return Answer(
+                id=id,
+                outcome=Outcome.DONE,
+                result={} if taken is None else {"snapshot": int(taken)},
+                why="told by the log",
+                generation=record.generation,
+                at_ms=0,
+            )
+    return None
+
+
+def _accepted(stream: StreamName, answer: Answer) -> Answer:
+    if answer.outcome is Outcome.FAILED:
+        raise RequestFailed(f"stream {stream} could not carry out request {answer.id}: {answer.why}")
+    return answer
+
+
+def dead_note(status: StreamStatus) -> str:
+    """What to say to somebody who wants a stream stopped that has no driver any more."""
+    return f"{not_running(status)}; it stays stopped until somebody starts it"

@@ -1,0 +1,175 @@
+"""Stops streams: the wish first, so that nobody restarts them, then the request to the driver, then its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headgate_contract.catalogue import Catalogue
+from headgate_contract.errors import RequestFailed, RequestTimedOut, StreamNotRunning
+from headgate_contract.heartbeats import TERMINAL
+from headgate_contract.ids import Generation, RequestId, SavepointName, StreamName
+from headgate_contract.mailbox import Answer, RequestKind
+from headgate_contract.records import StopWanted, StopWithdrawn
+from headgate_control.catalogues import Catalogues
+from headgate_control.journal import Journal, now_ms
+from headgate_control.outcomes import Asked, ProcessSign, StreamStatus
+from headgate_control.processes import kill_group, sign_of, wait_gone
+from headgate_control.requests import Requests, dead_note, made_up_name
+from headgate_control.status import Observer
+from headgate_control.telling import not_running
+
+_CANCEL_S = 30.0
+_ENDING_S = 20.0
+"""How long a driver that has stopped may take to close Spark before its process is ended."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopOrder:
+    """Which stop is wanted, and by whom."""
+
+    by: str
+    savepoint: bool | str = False
+    id: RequestId | None = None
+    wait: bool = True
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stopper:
+    """Stops the streams of one root."""
+
+    catalogues: Catalogues
+    observer: Observer
+    requests: Requests
+    journal: Journal
+
+    def stop(self, stream: StreamName, order: StopOrder) -> Asked:
+        """Stop at the next barrier. Raises StreamNotRunning if a savepoint is wanted and nobody is left to take it."""
+        name = _savepoint_name(order.savepoint)
+        return self._end(stream, RequestKind.STOP, order, {"savepoint": name, "drain": False}, wants=name is not None)
+
+    def cancel(self, stream: StreamName, order: StopOrder) -> Asked:
+        """End it now. A driver on this host that does not answer is killed."""
+        return self._end(stream, RequestKind.CANCEL, order, {}, wants=False)
+
+    def _end(
+        self, stream: StreamName, kind: RequestKind, order: StopOrder, args: dict[str, object], *, wants: bool
+    ) -> Asked:
+        catalogue = self.catalogues.read(stream)
+        done = self._done_already(stream, catalogue, order, wants=wants)
+        if done is not None:
+            return done
+        with self.journal.action(stream, kind.value, order.by, args) as note:
+            status = self._want_stopped(stream, order.by, kind.value)
+            note.generation = status.generation
+            try:
+                asked = self._ask(stream, kind, order, args)
+            except StreamNotRunning:
+                status = self._leave_word(stream, kind, order, args)
+                note.text = dead_note(status)
+                if wants:
+                    raise StreamNotRunning(
+                        f"no savepoint was taken: {dead_note(status)}", hint=_newest_snapshot(status)
+                    ) from None
+                return Asked(stream=stream, request=None, note=note.text)
+            except RequestFailed as error:
+                self._take_back(stream, status, order.by, error)
+                raise
+            note.text = asked.note
+            return asked
+
+    def _leave_word(
+        self, stream: StreamName, kind: RequestKind, order: StopOrder, args: dict[str, object]
+    ) -> StreamStatus:
+        """A driver that is only frozen may wake: it then finds the request. One that is cancelled here is killed."""
+        status = self.observer.status(stream)
+        if status.state in TERMINAL or status.process_sign is ProcessSign.GONE:
+            return status
+        self.requests.ask(stream, kind, by=order.by, id=order.id, args=args, anyhow=True)
+        if kind is RequestKind.CANCEL and status.process is not None and kill_group(status.process):
+            wait_gone(status.process, _ENDING_S)
+        return self.observer.status(stream)
+
+    def _done_already(self, stream: StreamName, catalogue: Catalogue, order: StopOrder, *, wants: bool) -> Asked | None:
+        """What there is to say of a stream that does not run and that nobody needs to stop."""
+        answer = self.requests.answer(stream, order.id) if order.id is not None else None
+        stopped = catalogue.stopped
+        if catalogue.newest_generation is not None and stopped is None:
+            return None
+        if stopped is not None and order.id is not None and answer is not None:
+            return Asked(stream=stream, request=None, answer=answer, note="it was stopped by this very request")
+        status = self.observer.status(stream)
+        if wants or catalogue.newest_generation is None:
+            raise StreamNotRunning(not_running(status), hint=_newest_snapshot(status))
+        return Asked(stream=stream, request=None, note=f"nothing to do: {status.text}")
+
+    def _want_stopped(self, stream: StreamName, by: str, reason: str) -> StreamStatus:
+        """Record the wish for the newest generation, and again if another one was launched meanwhile."""
+        marked: Generation | None = None
+        while True:
+            status, catalogue = self.observer.look(stream)
+            if status.generation is None or status.generation == marked:
+                return status
+            marked = status.generation
+            if catalogue.stop_wanted is None:
+                self.catalogues.decide(stream, StopWanted(generation=marked, by=by, reason=reason, at_ms=now_ms()))
+
+    def _ask(self, stream: StreamName, kind: RequestKind, order: StopOrder, args: dict[str, object]) -> Asked:
+        request = self.requests.ask(stream, kind, by=order.by, id=order.id, args=args)
+        if not order.wait:
+            return Asked(stream=stream, request=request)
+        answer, note = self._answer(stream, kind, request.id, order.timeout_s)
+        return Asked(stream=stream, request=request, answer=answer, note=note)
+
+    def _answer(
+        self, stream: StreamName, kind: RequestKind, id: RequestId, timeout_s: float | None
+    ) -> tuple[Answer | None, str]:
+        if timeout_s is None:
+            patience = self.requests.patience(self.catalogues.read(stream)).seconds
+            timeout_s = _CANCEL_S if kind is RequestKind.CANCEL else patience
+        try:
+            answer = self.requests.wait(stream, id, timeout_s)
+        except RequestFailed as error:
+            if kind is not RequestKind.CANCEL:
+                raise
+            return None, self._kill(stream, error)
+        self._see_off(stream)
+        return answer, ""
+
+    def _kill(self, stream: StreamName, error: RequestFailed) -> str:
+        """A cancelled driver did not end by itself."""
+        status = self.observer.status(stream)
+        if not status.live:
+            return dead_note(status)
+        if status.process is None or status.process_sign is not ProcessSign.ALIVE:
+            raise RequestTimedOut(error.what, hint=f"its driver is on {status.host}: end its process there") from error
+        kill_group(status.process)
+        wait_gone(status.process, _ENDING_S)
+        return f"its driver did not answer: process group {status.process.pid} on {status.host} was killed"
+
+    def _see_off(self, stream: StreamName) -> None:
+        """The log says that the generation has ended: its process, if it is on this host, closes Spark and goes."""
+        process = self.observer.status(stream).process
+        if process is not None and sign_of(process) is ProcessSign.ALIVE and not wait_gone(process, _ENDING_S):
+            kill_group(process)
+
+    def _take_back(self, stream: StreamName, status: StreamStatus, by: str, error: RequestFailed) -> None:
+        """The stop failed and the driver runs on: it is restarted if it is lost, as before."""
+        if isinstance(error, RequestTimedOut) or status.generation is None or not self.observer.status(stream).live:
+            return
+        reason = f"the stop failed: {error.what}"
+        self.catalogues.decide(
+            stream, StopWithdrawn(generation=status.generation, by=by, reason=reason, at_ms=now_ms())
+        )
+
+
+def _savepoint_name(savepoint: bool | str) -> SavepointName | None:
+    if isinstance(savepoint, str):
+        return SavepointName(savepoint)
+    return made_up_name() if savepoint else None
+
+
+def _newest_snapshot(status: StreamStatus) -> str:
+    if status.newest_snapshot is None:
+        return "it has no snapshot"
+    return f"its newest snapshot is {status.newest_snapshot}"
