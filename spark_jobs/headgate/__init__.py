@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headgate import sinks, sources
     from headgate.job.job import Job, KeyedStream, Stream
-    from headgate.step.aggregates import avg, count, max, min, sum  # noqa: A004 - the words that an author expects
+    from headgate.step.aggregates import avg, count, max, min, sum
     from headgate.step.operators import Keyed
 
 _HOMES = {

@@ -33,6 +33,8 @@ class EngineSetup:
     settings: Settings
     directory: Path
     """Its private scratch folder, new in every life."""
+    shared: str = ""
+    """The storage root: a source that keeps a log of its own puts it below."""
     log: str = ""
 
 

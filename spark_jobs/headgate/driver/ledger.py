@@ -148,7 +148,9 @@ class Ledger:
                 f"by {record.by} on {record.host}",
                 hint="nothing more is completed or committed here",
             )
-        return SlotTaken(f"slot {self._newest.next()} of stream {self._stream} holds a {type(record).__name__} that is not ours")
+        return SlotTaken(
+            f"slot {self._newest.next()} of stream {self._stream} holds a {type(record).__name__} that is not ours"
+        )
 
     # ---- completion
 
@@ -205,7 +207,8 @@ class Ledger:
         self._folders[action.checkpoint] = folder
         if action.name is None:
             self._shared.register(action.checkpoint, metadata.handles())
-            self._shared.confirm(metadata.handles())
+            if self.taker is not None:
+                self.taker.confirm(metadata)
         else:
             self._shared.register(action.checkpoint, ())
         self._post(Stored(checkpoint=action.checkpoint, snapshot=snapshot, slot=slot))

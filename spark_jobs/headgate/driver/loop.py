@@ -40,6 +40,11 @@ class CoordinatorLoop:
         self._parked: list[Future[Grant]] = []
         self._thread = threading.Thread(target=self._run, name="coordinator", daemon=True)
         self._closed = threading.Event()
+        self._pinned: tuple[Cut, ...] = ()
+
+    def pinned_cuts(self) -> tuple[Cut, ...]:
+        """The cuts of the snapshots under way: their local files are still read."""
+        return self._pinned
 
     @staticmethod
     def now_ms() -> int:
@@ -114,5 +119,7 @@ class CoordinatorLoop:
             return (Tick(), None)
 
     def _handle(self, event: Event) -> None:
-        for action in self._coordinator.handle(event, self.now_ms()):
+        actions = self._coordinator.handle(event, self.now_ms())
+        self._pinned = tuple(pending.cut for pending in self._coordinator.pending.values())
+        for action in actions:
             self._perform(action)

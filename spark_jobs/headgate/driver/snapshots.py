@@ -6,10 +6,8 @@ import logging
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.coordinator.cut import Cut
 from headgate.coordinator.messages import Acknowledged, Declined, Event, TakeSnapshot
 from headgate.driver.checksums import file_sha256
 from headgate.driver.shared_state import SharedFiles
@@ -17,29 +15,20 @@ from headgate.sink.base import SinkCommitter
 from headgate.source.positions import PositionBook
 from headgate.state.key_groups import subtask_range
 from headgate.state.versions import StateVersion, local_files
+from headgate.state.vertex import StatefulVertex
 from headgate_contract import wire
 from headgate_contract.errors import HeadgateError
 from headgate_contract.ids import CheckpointId, Generation, VertexUid
 from headgate_contract.paths import StreamPaths
-from headgate_contract.snapshot import SourceState, StateHandle, SubtaskState, VertexState
+from headgate_contract.snapshot import SnapshotMetadata, StateHandle, SubtaskState, VertexState
 from headgate_contract.store import ObjectStore
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
-class StatefulVertex:
-    """What a snapshot says of a stateful vertex besides its files."""
-
-    uid: VertexUid
-    name: str
-    parallelism: int
-    max_parallelism: int
-    backend: str
-    directory: Path
-
-
-def participants(vertex: StatefulVertex | None, source: VertexUid, sinks: Mapping[VertexUid, SinkCommitter]) -> frozenset[str]:
+def participants(
+    vertex: StatefulVertex | None, source: VertexUid, sinks: Mapping[VertexUid, SinkCommitter]
+) -> frozenset[str]:
     """The names under which the parts of a snapshot are acknowledged."""
     state = [f"state {vertex.uid}"] if vertex is not None else []
     return frozenset([*state, f"source {source}", *(f"sink {uid}" for uid in sinks)])
@@ -85,6 +74,13 @@ class SnapshotTaker:
         for uid, sink in self._sinks.items():
             self._submit(action, f"sink {uid}", lambda uid=uid, sink=sink: self._prepare(action, uid, sink))
 
+    def confirm(self, metadata: SnapshotMetadata) -> None:
+        """A checkpoint is complete: its files are the base of the next increment."""
+        self._shared.confirm(metadata.handles())
+        for uid, state in metadata.sources.items():
+            if uid == self._source:
+                self._book.confirm(state)
+
     def forget(self, checkpoint: CheckpointId) -> None:
         """The snapshot has completed: what was uploaded for it is its own."""
         self._uploaded.pop(checkpoint, None)
@@ -124,23 +120,11 @@ class SnapshotTaker:
             self._note(action, where)
             return StateHandle(name, path, len(data), wire.sha256(data))
 
-        state: SourceState = self._book.save(dict(action.cut.positions[self._source]), put)
-        if action.name is not None and state.files:
-            state = self._copied(action, state)
+        position = dict(action.cut.positions[self._source])
+        state = self._book.save(position, put, self_contained=action.name is not None)
         return Acknowledged(
             checkpoint=action.checkpoint, participant=f"source {self._source}", sources={self._source: state}
         )
-
-    def _copied(self, action: TakeSnapshot, state: SourceState) -> SourceState:
-        """A savepoint needs its own copy of what checkpoints share."""
-        files = []
-        for handle in state.files:
-            path, where = self._place(action, handle.name)
-            if where != handle.path and handle.path.startswith(self._paths.shared):
-                self._store.create(where, self._store.read(handle.path))
-                self._note(action, where)
-            files.append(StateHandle(handle.name, path, handle.length, handle.sha256))
-        return SourceState(state.name, state.kind, state.position, tuple(files))
 
     def _state(self, action: TakeSnapshot, vertex: StatefulVertex, base: Mapping[str, StateHandle]) -> Acknowledged:
         uploaded = 0
@@ -188,8 +172,3 @@ class SnapshotTaker:
 
     def _note(self, action: TakeSnapshot, path: str) -> None:
         self._uploaded.setdefault(action.checkpoint, []).append(path)
-
-
-def empty_cut(source: VertexUid, position: dict[str, object]) -> Cut:
-    """The cut before a stream's first micro-batch."""
-    return Cut(epoch=0, positions={source: position})

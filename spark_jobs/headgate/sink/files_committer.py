@@ -47,12 +47,18 @@ class _Seen:
 class _Plan:
     """What a life has to bring about, found out before it begins."""
 
-    hide: dict[CheckpointId, Manifest] = field(default_factory=dict)
-    show: dict[CheckpointId, Manifest] = field(default_factory=dict)
-    committed: list[CheckpointId] = field(default_factory=list)
-    reinstated: list[CheckpointId] = field(default_factory=list)
     claim: list[Manifest] = field(default_factory=list)
+    hide: list[Manifest] = field(default_factory=list)
+    show: list[Manifest] = field(default_factory=list)
     delete: list[str] = field(default_factory=list)
+    committed: set[CheckpointId] = field(default_factory=set)
+    retracted: set[CheckpointId] = field(default_factory=set)
+    reinstated: set[CheckpointId] = field(default_factory=set)
+
+    def add(self, later: _Plan) -> None:
+        self.committed |= later.committed
+        self.retracted |= later.retracted
+        self.reinstated |= later.reinstated
 
 
 class FilesCommitter(SinkCommitter):
@@ -77,29 +83,20 @@ class FilesCommitter(SinkCommitter):
         groups = {id: self._manifest(id, handles) for id, handles in (*abandoned, *carried) if handles}
         wanted = {id for id, handles in carried if handles and id in lineage}
         kept = protected | staged_names(handle for _, handles in (*abandoned, *carried) for handle in handles)
-        plan = _Plan()
-
-        def decide(last: Life) -> Life:
-            nonlocal plan
-            seen = self._look()
-            life = next_life(
-                last, self._generation, lineage, known=max([*lineage, *groups, *seen.manifests], default=0)
-            )
-            with self._fenced_before_failed():
-                self._refuse_foreign_history(lineage, seen)
-                plan = self._plan(last, life, seen, groups, wanted)
-            plan.delete = [
-                path for path, generation in seen.staged.items() if path not in kept and generation <= self._generation
-            ]
-            return life
-
-        _, life = self._lives.begin(decide)
-        self._carry_out(plan, life)
+        done = _Plan()
+        deleted = 0
+        while True:
+            plan = self._begin(lineage, groups, wanted, kept)
+            done.add(plan)
+            outcomes = self._each(self._store.delete, plan.delete)
+            deleted += sum(outcomes)
+            if all(outcomes):
+                break  # else somebody moved a file between the look and the deletion: it may be visible now
         return BeginReport(
-            committed=tuple(sorted(plan.committed)),
-            retracted=tuple(sorted(plan.hide)),
-            reinstated=tuple(sorted(plan.reinstated)),
-            deleted=self._clean(plan, life),
+            committed=tuple(sorted(done.committed)),
+            retracted=tuple(sorted(done.retracted)),
+            reinstated=tuple(sorted(done.reinstated)),
+            deleted=deleted,
         )
 
     def prepare(self, handles: Handles) -> None:
@@ -111,14 +108,46 @@ class FilesCommitter(SinkCommitter):
             return
         manifest = self._manifest(group, handles)
         life = self._lives.newest()
-        self._refuse_hidden(life, group)
+        self._refuse_hidden(life, manifest)
         self._claim(manifest)
-        self._refuse_hidden(self._settle(manifest, life), group)
+        self._refuse_hidden(self._settle(manifest, life), manifest)
 
     def discard(self, handles: Handles) -> None:
         self._each(self._store.delete, [self._file(handle).staged for handle in handles])
 
     # ------------------------------------------------------------------ the start of a life
+
+    def _begin(
+        self,
+        lineage: frozenset[CheckpointId],
+        groups: Mapping[CheckpointId, Manifest],
+        wanted: set[CheckpointId],
+        kept: frozenset[str],
+    ) -> _Plan:
+        """Decide what counts, and bring it about; what was done, and what is left to delete."""
+        plan = _Plan()
+
+        def decide(last: Life) -> Life:
+            nonlocal plan
+            seen = self._look()
+            known = max([*lineage, *groups, *seen.manifests], default=0)
+            life = next_life(last, self._generation, lineage, known)
+            with self._fenced_before_failed():
+                self._refuse_foreign_history(lineage, seen)
+                plan = self._plan(last, life, seen, groups, wanted)
+            plan.delete = [
+                path for path, generation in seen.staged.items() if path not in kept and generation <= self._generation
+            ]
+            return life
+
+        life = self._lives.begin(decide)
+        for manifest in plan.claim:
+            self._claim(manifest)
+        for manifest in (*plan.hide, *plan.show):
+            newest = self._settle(manifest, life)
+            if newest.generation > self._generation:
+                raise fenced(self._layout, newest, self._generation, "has begun")
+        return plan
 
     def _look(self) -> _Seen:
         """List hidden files before visible ones: what somebody publishes meanwhile is then seen at least once."""
@@ -138,44 +167,37 @@ class FilesCommitter(SinkCommitter):
     def _plan(
         self, last: Life, life: Life, seen: _Seen, groups: Mapping[CheckpointId, Manifest], wanted: set[CheckpointId]
     ) -> _Plan:
-        moved = {id for id in seen.manifests if self._wanted(last, id) != self._wanted(life, id)}
-        astray = {id for id, place in seen.placed if id in seen.manifests and place != self._wanted(life, id)}
         plan = _Plan()
-        for id in sorted({*groups, *moved, *astray}):
+        moved = {id for id in seen.manifests if last.place(id) != life.place(id)}
+        doubtful = {id for id, place in seen.placed if id in seen.manifests and place != life.place(id)}
+        for id in sorted({*groups, *moved, *doubtful}):
             stored = self._stored(id) if id in seen.manifests else None
             given = groups.get(id)
             if stored is not None and given is not None:
                 self._compare(stored, given)
             manifest = stored or given
-            if manifest is None:
-                continue
-            place = self._wanted(life, id)
+            assert manifest is not None, "every id comes from a manifest or from handles"
+            place = life.place(id)
+            changed = stored is None or id in moved or self._is_astray(manifest, place, seen)
             if place % 2 == 0:
-                plan.hide[id] = manifest
-            elif id in wanted or id in moved or id in astray:
-                plan.show[id] = manifest
-                plan.committed += [id] if id in wanted else []
-                plan.reinstated += [id] if place > PUBLISHED else []
+                plan.hide.append(manifest)
+                plan.retracted |= {id} if changed else set()
+            elif id in wanted or (changed and stored is not None):
                 self._check_present(manifest, place, seen)
+                plan.show.append(manifest)
+                plan.committed |= {id} if id in wanted else set()
+                plan.reinstated |= {id} if changed and place > PUBLISHED else set()
             else:
-                continue  # of the lineage, but noted as committed: published long ago
+                continue  # it belongs to the lineage and was noted as committed: published long ago
             plan.claim += [manifest] if stored is None else []
         return plan
 
-    def _carry_out(self, plan: _Plan, life: Life) -> None:
-        for manifest in plan.claim:
-            self._claim(manifest)
-        for manifest in (*plan.hide.values(), *plan.show.values()):
-            newest = self._settle(manifest, life)
-            if newest.generation > self._generation:
-                raise fenced(self._layout, newest, self._generation, "has begun")
-
-    def _clean(self, plan: _Plan, life: Life) -> int:
-        """Delete what nobody can ask for. What is gone already may have been published by a driver still alive."""
-        deleted = self._each(self._store.delete, plan.delete)
-        if not all(deleted):
-            self._carry_out(self._plan(life, life, self._look(), {}, set()), life)
-        return sum(deleted)
+    def _is_astray(self, manifest: Manifest, place: int, seen: _Seen) -> bool:
+        """Whether a visible or retracted file of the group lies elsewhere than at its `place`."""
+        others = {at for id, at in seen.placed if id == manifest.group and at != place}
+        return any(
+            self._layout.place(manifest.group, file, at) in seen.lengths for at in others for file in manifest.files
+        )
 
     def _refuse_foreign_history(self, lineage: frozenset[CheckpointId], seen: _Seen) -> None:
         """A life without a past finds nothing of its own generation, unless the stream's root is not the former one."""
@@ -205,21 +227,17 @@ class FilesCommitter(SinkCommitter):
 
     # ------------------------------------------------------------------ one group
 
-    def _wanted(self, life: Life, group: CheckpointId) -> int:
-        """The place where the files of `group` belong as of `life`."""
-        if group <= life.known:
-            return life.place(group)
-        return PUBLISHED if life.generation <= self._generation else PUBLISHED + 1
-
-    def _refuse_hidden(self, life: Life, group: CheckpointId) -> None:
-        if self._wanted(life, group) % 2 == 0:
-            raise fenced(self._layout, life, self._generation, f"has gone back behind group {group}")
+    def _refuse_hidden(self, life: Life, manifest: Manifest) -> None:
+        """Raise Fenced if the group does not count: it was gone back behind, or came too late to be known."""
+        late = manifest.group > life.known and manifest.generation < life.generation
+        if late or life.place(manifest.group) % 2 == 0:
+            raise fenced(self._layout, life, self._generation, f"has gone back behind group {manifest.group}")
 
     def _settle(self, manifest: Manifest, life: Life) -> Life:
         """Move the group's files to where they belong, until no newer life has begun meanwhile; the newest life."""
+        published = self._layout.published(manifest.group)
         while True:
-            place = self._wanted(life, manifest.group)
-            published = self._layout.published(manifest.group)
+            place = life.place(manifest.group)
             if place == PUBLISHED and self._store.stat(published) is not None:
                 return life
             found = self._each(partial(self._move, manifest.group, place), manifest.files)
@@ -227,6 +245,8 @@ class FilesCommitter(SinkCommitter):
             if newest == life:
                 break
             life = newest
+            if manifest.group > life.known:
+                self._refuse_hidden(life, manifest)
         missing = [file for file, there in zip(manifest.files, found, strict=True) if not there]
         if missing and place % 2 == 1:
             raise self._missing(manifest, missing)

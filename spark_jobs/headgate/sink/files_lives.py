@@ -43,10 +43,6 @@ class Life:
     def place(self, group: CheckpointId) -> int:
         return next((span.place for span in self.moved if span.first <= group <= span.last), PUBLISHED)
 
-    def counts(self, group: CheckpointId) -> bool:
-        """Whether the group belongs to the history that this life stands on."""
-        return group <= self.known and self.place(group) % 2 == 1
-
 
 UNBORN = Life(Generation(1), 0, ())
 """What holds before the first life has begun."""
@@ -121,8 +117,8 @@ class Lives:
             raise fenced(self._layout, life, self._generation, "has begun")
         return life
 
-    def begin(self, decide: Callable[[Life], Life]) -> tuple[Life, Life]:
-        """Append the life that `decide` makes of the newest one; both of them.
+    def begin(self, decide: Callable[[Life], Life]) -> Life:
+        """Append the life that `decide` makes of the newest one, and return it.
 
         `decide` is called again when another driver was quicker. Nothing is appended if nothing would change.
         """
@@ -130,12 +126,12 @@ class Lives:
             last = self.check_newest()
             life = decide(last)
             if life == last and self._newest is not None:
-                return last, life
+                return life
             try:
                 self._newest = self._log.append(self._newest, life).number
             except SlotTaken:
                 continue
-            return last, life
+            return life
 
     def _following(self) -> SlotNumber:
         return SlotNumber(1) if self._newest is None else self._newest.next()

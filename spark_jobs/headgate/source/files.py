@@ -34,7 +34,7 @@ class FilesSource(Source):
 def files(
     path: str,
     *,
-    format: str = "text",  # noqa: A002 - Spark's own word
+    format: str = "text",
     schema: str | None = None,
     max_files_per_trigger: int = 100,
     options: Mapping[str, str] | None = None,

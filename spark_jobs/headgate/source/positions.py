@@ -30,18 +30,24 @@ class PositionBook(ABC):
         self.kind = kind
 
     @abstractmethod
-    def save(self, position: Json, put: Put) -> SourceState:
-        """The position as a snapshot keeps it. May be called while newer positions are noted."""
+    def save(self, position: Json, put: Put, *, self_contained: bool = False) -> SourceState:
+        """The position as a snapshot keeps it. May be called while newer positions are noted.
+
+        What it puts is its own; files of the last confirmed checkpoint are shared, unless it must be self-contained.
+        """
 
     @abstractmethod
     def load(self, state: SourceState, get: Get) -> Json:
         """The position that a snapshot kept."""
 
+    def confirm(self, state: SourceState) -> None:
+        """A checkpoint with this state is complete: later ones may share its files."""
+
 
 class InlineBook(PositionBook):
     """For positions that are a few numbers."""
 
-    def save(self, position: Json, put: Put) -> SourceState:
+    def save(self, position: Json, put: Put, *, self_contained: bool = False) -> SourceState:
         return SourceState(self.name, self.kind, position)
 
     def load(self, state: SourceState, get: Get) -> Json:
@@ -75,20 +81,21 @@ class FileListBook(PositionBook):
         with self._lock:
             return self._entries[:count]
 
-    def save(self, position: Json, put: Put) -> SourceState:
+    def save(self, position: Json, put: Put, *, self_contained: bool = False) -> SourceState:
         count = int(position.get("count", 0))
         with self._lock:
-            base, in_base = self._base, self._in_base
+            base, in_base = (None, 0) if self_contained else (self._base, self._in_base)
             entries = self._entries[:count]
         if in_base > count or count - in_base > max(self.INLINE, in_base // 2):
             packed = gzip.compress("".join(json.dumps(entry) + "\n" for entry in entries).encode(), mtime=0)
             base, in_base = put("files", packed), count
-            with self._lock:
-                if in_base >= self._in_base:
-                    self._base, self._in_base = base, in_base
-        tail = entries[in_base:]
-        body = {**position, "in_base": in_base, "tail": tail}
+        body = {**position, "in_base": in_base, "tail": entries[in_base:]}
         return SourceState(self.name, self.kind, body, (base,) if base is not None and in_base else ())
+
+    def confirm(self, state: SourceState) -> None:
+        if state.files:
+            with self._lock:
+                self._base, self._in_base = state.files[0], int(state.position["in_base"])
 
     def load(self, state: SourceState, get: Get) -> Json:
         position = dict(state.position)

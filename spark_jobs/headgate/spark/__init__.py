@@ -1,1 +1,1 @@
-"""The only place that imports pyspark for the engine."""
+"""The only place that imports pyspark for the engine: session, streaming queries, shuffle, mapInArrow."""

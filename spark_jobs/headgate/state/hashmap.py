@@ -18,25 +18,27 @@ from headgate.state.base import StateBackend, StateSession, named_descriptor
 from headgate.state.batches import as_batch
 from headgate.state.descriptors import StateDescriptor
 from headgate.state.key_groups import KeyGroupRange, hash_bounds
-from headgate.state.merging import Merge, Stack, merge, plan_merges, tier
+from headgate.state.merging import Merge, SegmentPolicy, Stack, merge, plan_merges
 from headgate.state.segment_table import Part, SegmentTable
 from headgate.state.segments import MAPPED, Layout, Segment, write_segment
 from headgate.state.versions import RestoredPiece, StateFile, StateVersion, link_or_copy, unique_name
-
-MERGE_BUDGET = 1_000_000
-"""The weight (rows of 64 bytes) that one `seal` may merge, plus MERGE_FACTOR times what it was given to write."""
-MERGE_FACTOR = 8
 
 
 class HashMapSession(StateSession):
     """Writes one new segment for each state that it changed."""
 
     def __init__(
-        self, parent: StateVersion, descriptors: tuple[StateDescriptor, ...], directory: Path, identity: str
+        self,
+        parent: StateVersion,
+        descriptors: tuple[StateDescriptor, ...],
+        directory: Path,
+        identity: str,
+        policy: SegmentPolicy,
     ) -> None:
         super().__init__(descriptors, parent.key_groups, parent.max_parallelism, identity)
         self._parent = parent
         self._directory = directory
+        self._policy = policy
         self._by_name = {descriptor.name: descriptor for descriptor in descriptors}
         self._tables: dict[str, SegmentTable] = {}
         self._new_paths: list[Path] = []
@@ -46,7 +48,7 @@ class HashMapSession(StateSession):
         if name not in self._tables:
             layout = Layout(named_descriptor(self._by_name, name))
             parts = [self._part(file, layout) for file in self._files_of(name)]
-            self._tables[name] = SegmentTable(self, layout, parts)
+            self._tables[name] = SegmentTable(self, layout, parts, self._policy)
         return self._tables[name]
 
     def _files_of(self, name: str) -> list[StateFile]:
@@ -71,7 +73,7 @@ class HashMapSession(StateSession):
     def _seal_table(self, table: SegmentTable) -> list[StateFile]:
         fresh = merge(table.layout, table.written, drop_tombstones=not table.parts)
         parts = [Part(fresh, self.key_groups), *table.parts] if len(fresh) else table.parts
-        plan = plan_merges(self._stacks(parts), MERGE_BUDGET + MERGE_FACTOR * fresh.weight)
+        plan = plan_merges(self._stacks(parts), fresh.weight, self._policy)
         merged = [self._run(run, parts, table.layout) for run in _adjacent(plan)]
         files = [file for file in merged if file is not None]
         for part in parts:
@@ -80,7 +82,7 @@ class HashMapSession(StateSession):
             if left:
                 file = part.file or self._write(part.segment, part.key_groups)
                 for key_groups in left:
-                    files += clip(file, part.segment, key_groups, self.max_parallelism)
+                    files += clip(file, part.segment, key_groups, self.max_parallelism, self._policy)
         return files
 
     def _stacks(self, parts: Sequence[Part]) -> list[Stack]:
@@ -114,7 +116,7 @@ class HashMapSession(StateSession):
         self._new_paths.append(path)
         length = write_segment(segment, path)
         table = segment.layout.descriptor.name
-        return StateFile(name, length, table, key_groups, len(segment), tier(segment.weight))
+        return StateFile(name, length, table, key_groups, len(segment), self._policy.tier(segment.weight))
 
     def _release(self) -> None:
         if self._closed != "sealed":
@@ -128,10 +130,13 @@ class HashMapBackend(StateBackend):
 
     name: ClassVar[str] = "hashmap"
 
+    def __init__(self, policy: SegmentPolicy | None = None) -> None:
+        self._policy = policy or SegmentPolicy()
+
     def _open(
         self, parent: StateVersion, descriptors: tuple[StateDescriptor, ...], directory: Path, identity: str
     ) -> HashMapSession:
-        return HashMapSession(parent, descriptors, directory, identity)
+        return HashMapSession(parent, descriptors, directory, identity, self._policy)
 
     def _restore(
         self,
@@ -154,18 +159,20 @@ class HashMapBackend(StateBackend):
                 if shared == file.key_groups:
                     files.append(file)
                 else:
-                    files += clip(file, MAPPED.read(path, layouts[file.table]), shared, max_parallelism)
+                    files += clip(file, MAPPED.read(path, layouts[file.table]), shared, max_parallelism, self._policy)
         return StateVersion(self.name, identity, key_groups, max_parallelism, tuple(files), descriptors)
 
 
-def clip(file: StateFile, segment: Segment, key_groups: KeyGroupRange, max_parallelism: int) -> list[StateFile]:
+def clip(
+    file: StateFile, segment: Segment, key_groups: KeyGroupRange, max_parallelism: int, policy: SegmentPolicy
+) -> list[StateFile]:
     """The slice of a file over some of its key groups; nothing if no row lies there."""
     if key_groups == file.key_groups:
         return [file]
     inside = segment.between(*hash_bounds(key_groups, max_parallelism))
     if not len(inside):
         return []
-    return [StateFile(file.name, file.length, file.table, key_groups, len(inside), tier(inside.weight))]
+    return [StateFile(file.name, file.length, file.table, key_groups, len(inside), policy.tier(inside.weight))]
 
 
 def _covering(parts: Sequence[Part], key_groups: KeyGroupRange) -> list[Part]:

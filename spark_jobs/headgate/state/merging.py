@@ -1,8 +1,8 @@
 """Merges segments, the newest row of each key winning, and plans which ones to merge: by size tiers.
 
-A tier holds weights that differ by less than a factor of FANOUT. As soon as FANOUT segments of one tier have gathered,
+A tier holds weights that differ by less than a factor of 4. As soon as `fanout` segments of one tier have gathered,
 they are merged, together with everything newer. So a state of n rows, each write of which brings b of them, has at most
-about FANOUT * log4(n / 1024) segments over each key group, and a row is rewritten about log4(n / b) times in its life.
+about fanout * log4(n / 1024) segments over each key group, and a row is rewritten about log4(n / b) times in its life.
 One plan stays within a budget: a merge that is larger is done in part, over some key groups, and the next plan goes on.
 """
 
@@ -19,8 +19,24 @@ from headgate.state.keys import Mask
 from headgate.state.lookup import SortedKeys, older_duplicates
 from headgate.state.segments import Layout, Segment, empty_segment
 
-FANOUT = 4
-_SMALLEST_TIER_BITS = 10
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentPolicy:
+    """When segments are merged, and how much at a time. Weights count rows of at most 64 bytes."""
+
+    fanout: int = 4
+    """How many segments of one tier may lie above each other."""
+    smallest_tier: int = 1024
+    """Segments up to four times this weight are one tier."""
+    merge_budget: int = 1_000_000
+    merge_factor: int = 8
+    """One `seal` merges at most `merge_budget`, plus `merge_factor` times the weight that it was given to write."""
+    scan_rows: int = 65_536
+    """How many stored rows a batch of a scan is made from."""
+
+    def tier(self, weight: int) -> int:
+        """The size class of a segment."""
+        return max(0, ((weight // self.smallest_tier).bit_length() - 1) // 2)
 
 
 def merge(layout: Layout, newest_first: Sequence[Segment], *, drop_tombstones: bool) -> Segment:
@@ -81,26 +97,25 @@ class Merge:
     depth: int
 
 
-def tier(weight: int) -> int:
-    """The size class of a segment: 0 up to 4095, then one more for each factor of 4."""
-    return max(0, ((weight >> _SMALLEST_TIER_BITS).bit_length() - 1) // 2)
-
-
-def merge_depth(weights: Sequence[int]) -> int:
+def merge_depth(weights: Sequence[int], policy: SegmentPolicy) -> int:
     """How many of the newest segments should be merged now; 0 for none."""
     depth = highest = in_tier = 0
     for number, weight in enumerate(weights, start=1):
-        if tier(weight) > highest:
-            highest, in_tier = tier(weight), 0
+        if policy.tier(weight) > highest:
+            highest, in_tier = policy.tier(weight), 0
         in_tier += 1
-        if in_tier >= FANOUT:
+        if in_tier >= policy.fanout:
             depth = number
     return depth
 
 
-def plan_merges(stacks: Sequence[Stack], budget: int) -> list[Merge]:
-    """What to merge now, ascending by key group: the highest stacks first, as long as the budget lasts."""
-    wanted = [(stack, merge_depth(stack.weights)) for stack in stacks]
+def plan_merges(stacks: Sequence[Stack], written: int, policy: SegmentPolicy) -> list[Merge]:
+    """What to merge now, ascending by key group: the highest stacks first, as long as the budget lasts.
+
+    `written` is the weight of what the session wrote. At least one merge is planned if any is due.
+    """
+    budget = policy.merge_budget + policy.merge_factor * written
+    wanted = [(stack, merge_depth(stack.weights, policy)) for stack in stacks]
     wanted = [(stack, depth) for stack, depth in wanted if depth]
     wanted.sort(key=lambda choice: (-len(choice[0].weights), choice[0].key_groups.start))
     plan: list[Merge] = []

@@ -21,12 +21,9 @@ from headgate.state.descriptors import StateDescriptor
 from headgate.state.key_groups import KeyGroupRange, hash_bounds
 from headgate.state.keys import Mask, Positions, equal_rows, fingerprint, flatten, take_columns
 from headgate.state.lookup import SortedKeys, older_duplicates
-from headgate.state.merging import merge, merge_depth
+from headgate.state.merging import SegmentPolicy, merge, merge_depth
 from headgate.state.segments import Layout, Segment
 from headgate.state.versions import StateFile
-
-SCAN_ROWS = 65_536
-"""How many stored rows a batch of a scan is made from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +38,12 @@ class Part:
 class SegmentTable(StateTable):
     """One state: the parent's segments, and in front of them what the session wrote."""
 
-    def __init__(self, session: StateSession, layout: Layout, parts: list[Part]) -> None:
+    def __init__(self, session: StateSession, layout: Layout, parts: list[Part], policy: SegmentPolicy) -> None:
         self._session = session
         self.layout = layout
         self.descriptor = layout.descriptor
         self.parts = parts
+        self._policy = policy
         self.written: list[Segment] = []
 
     def get(self, batch: KeyBatch) -> tuple[pa.Table, Mask]:
@@ -122,7 +120,7 @@ class SegmentTable(StateTable):
         refuse_duplicates(self.descriptor, int(older_duplicates(keys).sum()), len(batch))
         segment = Segment(self.layout, pa.RecordBatch.from_arrays(columns, schema=self.layout.plain_schema))
         self.written.insert(0, segment)
-        depth = merge_depth([segment.weight for segment in self.written])
+        depth = merge_depth([segment.weight for segment in self.written], self._policy)
         if depth:
             self.written[:depth] = [merge(self.layout, self.written[:depth], drop_tombstones=False)]
 
@@ -147,7 +145,7 @@ class SegmentTable(StateTable):
     def _merged(self, key_groups: KeyGroupRange | None) -> Iterator[Segment]:
         low, high = hash_bounds(self._session.check_range(key_groups), self._session.max_parallelism)
         segments = [segment.between(low, high) for segment in self._segments()]
-        return _merge_in_chunks(self.layout, [segment for segment in segments if len(segment)])
+        return _merge_in_chunks(self.layout, [segment for segment in segments if len(segment)], self._policy)
 
     def _entry(self, segment: Segment) -> pa.RecordBatch:
         columns = segment.batch.columns
@@ -199,13 +197,13 @@ def _gather(
     return [pa.concat_arrays(column).take(order) for column in zip(*parts, strict=True)]
 
 
-def _merge_in_chunks(layout: Layout, segments: Sequence[Segment]) -> Iterator[Segment]:
+def _merge_in_chunks(layout: Layout, segments: Sequence[Segment], policy: SegmentPolicy) -> Iterator[Segment]:
     """The live rows of the segments, some thousands at a time, ascending by hash."""
     rows = sum(len(segment) for segment in segments)
     if not rows:
         return
     largest = max(segments, key=len)
-    step = max(1, len(largest) * SCAN_ROWS // rows)
+    step = max(1, len(largest) * policy.scan_rows // rows)
     bounds = [int(hash) for hash in np.unique(largest.hashes[step::step])]
     starts = [0] * len(segments)
     for bound in [*bounds, None]:

@@ -77,17 +77,17 @@ def count(column: str | None = None) -> Aggregate:
     return Aggregate("count", column, (Accumulator("", column, fold, "add", _count_type),))
 
 
-def sum(column: str) -> Aggregate:  # noqa: A001 - the word that an author expects
+def sum(column: str) -> Aggregate:
     """The sum of a column; null while every value was null. An overflow fails the stream."""
     return Aggregate("sum", _named("sum", column), (Accumulator("", column, "sum", "add", _wide),))
 
 
-def min(column: str) -> Aggregate:  # noqa: A001 - the word that an author expects
+def min(column: str) -> Aggregate:
     """The least value of a column."""
     return Aggregate("min", _named("min", column), (Accumulator("", column, "min", "min", _same),))
 
 
-def max(column: str) -> Aggregate:  # noqa: A001 - the word that an author expects
+def max(column: str) -> Aggregate:
     """The greatest value of a column."""
     return Aggregate("max", _named("max", column), (Accumulator("", column, "max", "max", _same),))
 

@@ -15,7 +15,7 @@ from headgate.sink.base import Sink, SinkTask, SinkWriter
 from headgate.state.backends import backend_named
 from headgate.state.key_groups import subtask_range
 from headgate.state.versions import StateVersion
-from headgate.step.operators import HASH, KeyedOperator, StepClock
+from headgate.step.operators import KeyedOperator, StepClock
 from headgate_contract.errors import BatchFailed, HeadgateError
 from headgate_contract.ids import StreamName, VertexUid
 

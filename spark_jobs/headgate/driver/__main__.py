@@ -1,0 +1,177 @@
+"""The driver's process: `python -m headgate.driver --root URL --stream S --generation N --launch ID --work DIR`."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+
+from headgate.driver.engine import Engine, EngineSetup
+from headgate.driver.ledger import Ledger
+from headgate.driver.life import Life, LifeSetup, describe_error
+from headgate.driver.log_file import take_over_output
+from headgate.driver.points import KillPoints
+from headgate.driver.pulse import Heart
+from headgate.job.loading import file_sha256, load_job
+from headgate.job.plan import linear_plan
+from headgate_contract.catalogue import Catalogue, read_catalogue
+from headgate_contract.errors import Conflict, Fenced, HeadgateError, JobInvalid, LaunchFailed
+from headgate_contract.heartbeats import StreamState
+from headgate_contract.ids import Generation, StreamName
+from headgate_contract.records import Deployed, GenerationStarted, slot_log
+from headgate_contract.settings import Settings
+from headgate_contract.store import ObjectStore, open_store
+
+log = logging.getLogger("headgate.driver")
+
+FENCED = 10
+"""The exit code of a driver that found its successor."""
+
+
+def main() -> int:
+    arguments = _arguments()
+    work = Path(arguments.work)
+    work.mkdir(parents=True, exist_ok=True)
+    store = open_store(arguments.root)
+    stream, generation = StreamName(arguments.stream), Generation(arguments.generation)
+    heart = Heart(store, stream, generation, arguments.log)
+    try:
+        catalogue = read_catalogue(store, stream)
+        started = _own_launch(catalogue, generation, arguments.launch)
+        deployed = _deployed(catalogue, started)
+        settings = Settings(deployed.settings)
+        if arguments.log:
+            take_over_output(Path(arguments.log), settings["headgate.log.max-size"], settings["headgate.log.backups"])
+        heart.start(settings["heartbeat.interval"])
+        heart.become(StreamState.RESTORING)
+        _clean_up_after_earlier(work)
+        setup = _setup(store, stream, catalogue, started, deployed, settings, work)
+        life = Life(setup, heart)
+        _stop_on_signals(life)
+        life.run()
+    except Fenced as error:
+        log.warning("%s", error)
+        heart.become(StreamState.FENCED, str(error))
+        return FENCED
+    except BaseException as error:
+        log.exception("the driver failed")
+        heart.become(StreamState.FAILED, describe_error(error))
+        return error.exit_code if isinstance(error, HeadgateError) else 1
+    finally:
+        heart.close()
+    heart.become(StreamState.STOPPING)
+    heart.become(StreamState.STOPPED)
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="headgate.driver", description=__doc__)
+    for name in ("root", "stream", "launch", "work"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--generation", type=int, required=True)
+    parser.add_argument("--log", default="")
+    return parser.parse_args()
+
+
+def _own_launch(catalogue: Catalogue, generation: Generation, launch: str) -> GenerationStarted:
+    """This driver's own generation start. A driver that nobody launched, or that was overtaken, does not run."""
+    newest = catalogue.newest_generation
+    own = catalogue.generation(generation)
+    if own is None or own.launch != launch:
+        raise Conflict(f"no launch {launch} of generation {generation} is in the log of stream {catalogue.stream}")
+    if newest is not None and newest.generation > generation:
+        raise Fenced(
+            f"generation {generation} of stream {catalogue.stream} came too late: {newest.generation} has started"
+        )
+    if catalogue.newest_slot is None or catalogue.slots[-1].record != own:
+        raise Conflict(f"generation {generation} of stream {catalogue.stream} has run already", hint="start a new one")
+    return own
+
+
+def _deployed(catalogue: Catalogue, started: GenerationStarted) -> Deployed:
+    deployed = catalogue.deployed_at(started.deployed)
+    if deployed is None:
+        raise LaunchFailed(f"the deployment {started.deployed} of stream {catalogue.stream} is not in the log")
+    return deployed
+
+
+def _setup(
+    store: ObjectStore,
+    stream: StreamName,
+    catalogue: Catalogue,
+    started: GenerationStarted,
+    deployed: Deployed,
+    settings: Settings,
+    work: Path,
+) -> LifeSetup:
+    path = Path(deployed.job)
+    if path.is_file() and file_sha256(path) != deployed.job_sha256:
+        raise JobInvalid(f"{path} has changed since it was deployed", hint=f"`headgate deploy {stream} {path}` again")
+    job, _ = load_job(path)
+    plan = linear_plan(job)
+    engine_setup = EngineSetup(
+        stream=stream, plan=plan, settings=settings, directory=work / "engine", log=started.log, shared=store.url
+    )
+    return LifeSetup(
+        store=store,
+        stream=stream,
+        started=started,
+        catalogue=catalogue,
+        slots=slot_log(store, stream),
+        settings=settings,
+        plan=plan,
+        work=work,
+        engine=_engine(engine_setup),
+        points=KillPoints.of(os.environ),
+        ledger_class=_ledger_class(),
+    )
+
+
+def _engine(setup: EngineSetup) -> Engine:
+    if os.environ.get("HEADGATE_TEST_ENGINE") == "stand-in":
+        from headgate.testing.stand_in import StandInEngine
+
+        return StandInEngine(setup)
+    from headgate.spark.engine import SparkEngine
+
+    return SparkEngine(setup)
+
+
+def _ledger_class() -> type[Ledger]:
+    fault = os.environ.get("HEADGATE_TEST_BREAK")
+    if fault:
+        from headgate.testing.faults import broken_ledger
+
+        return broken_ledger(fault)
+    return Ledger
+
+
+def _clean_up_after_earlier(work: Path) -> None:
+    """Delete what earlier generations left in their scratch folders on this host; their logs stay."""
+    for folder in work.parent.glob("g*/"):
+        if folder != work:
+            for scratch in ("state", "engine"):
+                shutil.rmtree(folder / scratch, ignore_errors=True)
+    for scratch in ("state", "engine"):
+        shutil.rmtree(work / scratch, ignore_errors=True)
+
+
+def _stop_on_signals(life: Life) -> None:
+    def stop(number: int, _: FrameType | None) -> None:
+        life.ask_to_stop(signal.Signals(number).name)
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    logging.shutdown()
+    os._exit(code)  # no thread of Spark's or a library's may keep a driver alive that has ended

@@ -1,0 +1,414 @@
+"""One life: restore, run, end. Puts the parts together and holds no logic of theirs."""
+
+from __future__ import annotations
+
+import logging
+import random
+import shutil
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from headgate.coordinator.coordinator import Coordinator
+from headgate.coordinator.cut import BatchResult, Cut, Group
+from headgate.coordinator.messages import Action, BatchDone, BatchFailed, NotifyComplete, TakeSnapshot, Trigger
+from headgate.coordinator.policy import CheckpointOptions
+from headgate.driver.engine import Engine, MicroBatch
+from headgate.driver.ledger import Ledger
+from headgate.driver.loop import CoordinatorLoop, StreamEnding
+from headgate.driver.points import KillPoints
+from headgate.driver.pulse import Ear, Heart
+from headgate.driver.shared_state import SharedFiles
+from headgate.driver.snapshots import SnapshotTaker, participants
+from headgate.job.plan import LinearPlan
+from headgate.recovery.fetch import SnapshotFiles
+from headgate.recovery.sinks import begin_sinks, sink_history
+from headgate.recovery.state import check_vertices, restore_vertex
+from headgate.sink.base import SinkCommitter
+from headgate.source.positions import INITIAL
+from headgate.state.versions import StateVersion, collect_garbage
+from headgate.state.vertex import StatefulVertex
+from headgate.step.operators import StepClock
+from headgate.step.task import BatchIdentity, KeyedStage, SinkStage, StepAck, StepTask
+from headgate_contract.catalogue import Catalogue
+from headgate_contract.errors import Fenced, HeadgateError, SnapshotDamaged, StreamFailed
+from headgate_contract.heartbeats import Progress, StreamState, read_heartbeat
+from headgate_contract.ids import CheckpointId, Generation, StreamName, VertexUid
+from headgate_contract.paths import StreamPaths
+from headgate_contract.records import GenerationStarted, SlotLog
+from headgate_contract.restore import RestoreFrom
+from headgate_contract.settings import Settings
+from headgate_contract.snapshot import SnapshotMetadata, SnapshotRef
+from headgate_contract.store import ObjectStore
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LifeSetup:
+    """Everything that a life begins with."""
+
+    store: ObjectStore
+    stream: StreamName
+    started: GenerationStarted
+    catalogue: Catalogue
+    slots: SlotLog
+    settings: Settings
+    plan: LinearPlan
+    work: Path
+    engine: Engine
+    points: KillPoints
+    ledger_class: type[Ledger] = Ledger
+
+
+class Life:
+    """One generation of a stream, in this process."""
+
+    def __init__(self, setup: LifeSetup, heart: Heart) -> None:
+        self._setup = setup
+        self._heart = heart
+        self._plan = setup.plan
+        self._engine = setup.engine
+        self._source = setup.plan.source.uid
+        self._generation: Generation = setup.started.generation
+        self._ended = threading.Event()
+        self._error: BaseException | None = None
+        self._stop_asked = threading.Event()
+        self._stop_reason = ""
+        self._attempt = 0
+        self._vertex = self._stateful_vertex()
+        self._sinks: Mapping[VertexUid, SinkCommitter] = {
+            end.vertex.uid: end.vertex.sink.committer(setup.stream, end.vertex.uid, self._generation)
+            for end in self._plan.sinks
+        }
+        self._shared = SharedFiles()
+        self._folders: dict[CheckpointId, str] = {}
+
+    # ---- the life
+
+    def run(self) -> None:
+        """Live until stopped. Raises what ended the life: Fenced, StreamFailed or whatever went wrong."""
+        self._ledger = self._make_ledger()
+        self._ledger.say("start", "ISSUED", f"generation {self._generation}: {self._setup.started.decision.reason}")
+        try:
+            cut, groups = self._restore()
+            self._start(cut, groups)
+            self._wait()
+        finally:
+            self._end()
+        if self._error is not None:
+            raise self._error
+
+    def ask_to_stop(self, reason: str) -> None:
+        """End cleanly at the next barrier. Safe to call from a signal handler."""
+        self._stop_reason = reason
+        self._stop_asked.set()
+
+    # ---- restore
+
+    def _restore(self) -> tuple[Cut, list[Group]]:
+        decision = self._setup.started.decision
+        ref = decision.snapshot if isinstance(decision, RestoreFrom) else None
+        files = SnapshotFiles(self._setup.store, ref) if ref is not None else None
+        metadata = files.metadata() if files is not None else None
+        if metadata is not None:
+            check_vertices(metadata, self._vertex)
+            self._check_sources(metadata)
+        opening = threading.Thread(target=self._open_engine, name="open", daemon=True)
+        opening.start()
+        cut = self._restore_cut(files, metadata)
+        self._register_retained(ref)
+        for end in self._plan.sinks:
+            end.vertex.sink.check()
+        self._ledger.check_not_fenced()
+        history = sink_history(self._setup.store, self._setup.catalogue, ref, metadata)
+        for uid, report in begin_sinks(self._sinks, history).items():
+            log.info("sink %s: %s", uid, report)
+        opening.join()
+        if self._error is not None:
+            raise self._error
+        self._note_replay(cut)
+        carried = metadata.committables if metadata is not None else ()
+        return cut, [Group(id=group.id, sinks=group.sinks) for group in carried]
+
+    def _open_engine(self) -> None:
+        try:
+            self._engine.open()
+        except BaseException as error:  # handed to the thread that waits for it
+            self._error = error
+
+    def _restore_cut(self, files: SnapshotFiles | None, metadata: SnapshotMetadata | None) -> Cut:
+        if files is None or metadata is None:
+            return Cut(epoch=0, positions={self._source: dict(INITIAL)})
+        versions = {}
+        if self._vertex is not None and self._vertex.uid in metadata.vertices:
+            identity = f"g{self._generation}.restore"
+            restored = restore_vertex(files, metadata.vertices[self._vertex.uid], self._vertex, identity)
+            versions[self._vertex.uid] = restored.versions
+        position = self._engine.book.load(metadata.sources[self._source], files.read)
+        epoch = max((vertex.epoch for vertex in metadata.vertices.values()), default=0)
+        return Cut(
+            epoch=epoch,
+            versions=versions,
+            positions={self._source: position},
+            records=metadata.records,
+            watermark_ms=metadata.watermark_ms,
+        )
+
+    def _check_sources(self, metadata: SnapshotMetadata) -> None:
+        state = metadata.sources.get(self._source)
+        if state is None:
+            raise StreamFailed(
+                f"the snapshot has positions of {', '.join(metadata.sources) or 'no source'}, the job reads {self._source!r}",
+                hint="give the source its uid back, or start with --fresh",
+            )
+        if state.kind != self._plan.source.source.kind:
+            raise StreamFailed(
+                f"source {self._source!r} was of kind {state.kind}, the job has {self._plan.source.source.kind}",
+                hint="give a new kind of source a new uid and start with --fresh",
+            )
+
+    def _register_retained(self, base: SnapshotRef | None) -> None:
+        for ref in self._setup.catalogue.snapshots:
+            self._folders[ref.id] = ref.folder
+            files = SnapshotFiles(self._setup.store, ref)
+            try:
+                metadata = files.metadata()
+            except SnapshotDamaged as error:
+                log.warning("%s is damaged: none of its files will be deleted: %s", ref, error)
+                continue
+            handles = list(metadata.handles()) if ref.name is None else []
+            self._shared.register(ref.id, handles)
+
+    def _note_replay(self, cut: Cut) -> None:
+        """How many records an earlier generation had handed over beyond this cut, as far as it told."""
+        told = 0
+        if self._generation > 1:
+            seen = read_heartbeat(self._setup.store, self._setup.stream, Generation(self._generation - 1))
+            told = seen.heartbeat.progress.records if seen is not None and seen.heartbeat is not None else 0
+        replayed = max(0, told - cut.records)
+        self._heart.note(lambda progress: replace(progress, records=cut.records, replayed=replayed))
+
+    # ---- run
+
+    def _stateful_vertex(self) -> StatefulVertex | None:
+        keyed = self._plan.keyed
+        if keyed is None:
+            return None
+        settings = self._setup.settings
+        directory = self._setup.work / "state" / keyed.uid
+        for subtask in range(settings["parallelism.default"]):
+            (directory / str(subtask)).mkdir(parents=True, exist_ok=True)
+        return StatefulVertex(
+            uid=keyed.uid,
+            name=keyed.name,
+            parallelism=settings["parallelism.default"],
+            max_parallelism=settings["pipeline.max-parallelism"],
+            backend=settings["state.backend.type"],
+            directory=directory,
+        )
+
+    def _make_ledger(self) -> Ledger:
+        setup = self._setup
+        newest = setup.catalogue.newest_slot
+        assert newest is not None
+        return setup.ledger_class(
+            store=setup.store,
+            stream=setup.stream,
+            generation=self._generation,
+            slots=setup.slots,
+            newest=newest,
+            max_parallelism=setup.settings["pipeline.max-parallelism"],
+            sinks=self._sinks,
+            shared=self._shared,
+            folders=self._folders,
+            post=lambda event: self._loop.post(event),
+            end=self._finish,
+            points=setup.points,
+        )
+
+    def _start(self, cut: Cut, groups: list[Group]) -> None:
+        setup = self._setup
+        coordinator = Coordinator(
+            options=CheckpointOptions.of(setup.settings),
+            participants=participants(self._vertex, self._source, self._sinks),
+            cut=cut,
+            next_id=setup.started.first_checkpoint,
+            retained=[ref for ref in reversed(setup.catalogue.snapshots)],
+            groups=groups,
+            started_ms=CoordinatorLoop.now_ms(),
+        )
+        for group in groups:
+            coordinator.committed.add(group.id)  # the sinks began with them
+        self._loop = CoordinatorLoop(coordinator, self._perform)
+        self._taker = SnapshotTaker(
+            store=setup.store,
+            paths=StreamPaths(setup.stream),
+            generation=self._generation,
+            vertex=self._vertex,
+            source=self._source,
+            book=self._engine.book,
+            sinks=self._sinks,
+            shared=self._shared,
+            post=self._loop.post,
+        )
+        self._ledger.taker = self._taker
+        self._ear = Ear(
+            setup.store,
+            setup.stream,
+            self._generation,
+            post=self._loop.post,
+            check_fenced=self._check_fenced,
+            say=self._ledger.say,
+        )
+        self._loop.start()
+        setup.points.reach("before-seed")
+        self._engine.begin(dict(cut.positions[self._source]), self._on_batch)
+        self._heart.note(lambda progress: replace(progress, spark_ui=self._engine.facts().get("spark_ui")))
+        self._heart.become(StreamState.RUNNING)
+        self._ear.start()
+        self._ledger.say("start", "EXECUTED", f"generation {self._generation} runs")
+
+    def _check_fenced(self) -> None:
+        try:
+            self._ledger.check_not_fenced()
+        except Fenced as error:
+            self._ledger.say("fenced", "EXECUTED", str(error))
+            self._finish(error)
+
+    def _perform(self, action: Action) -> None:
+        if isinstance(action, TakeSnapshot):
+            self._taker.take(action)
+            return
+        if isinstance(action, NotifyComplete):
+            self._note_completed(action)
+        self._ledger.perform(action)
+
+    def _note_completed(self, action: NotifyComplete) -> None:
+        def change(progress: Progress) -> Progress:
+            return replace(progress, checkpoints=progress.checkpoints + 1, last_snapshot=action.checkpoint)
+
+        self._heart.note(change)
+
+    def _on_batch(self, batch: MicroBatch) -> None:
+        """One micro-batch, in the engine's thread: leave, step, acks, position, done."""
+        grant = self._loop.begin_batch()
+        self._setup.points.reach("before-batch")
+        try:
+            acks = self._engine.run(batch, self._task(grant.cut))
+            self._setup.points.reach("after-step")
+            position = self._engine.position_after(batch)
+        except StreamEnding:
+            raise
+        except Exception as error:
+            self._loop.post(BatchFailed(cause=f"micro-batch {batch.number} failed: {error}"))
+            raise
+        result = self._result(grant.cut, acks, position)
+        self._collect_garbage(grant.cut.after(result))
+        self._loop.post(BatchDone(result=result))
+        records = grant.cut.records + result.records
+        self._heart.note(lambda progress: replace(progress, batches=progress.batches + 1, records=records))
+
+    def _task(self, cut: Cut) -> StepTask:
+        self._attempt += 1
+        identity = BatchIdentity(
+            stream=self._setup.stream,
+            generation=self._generation,
+            restart=0,
+            epoch=cut.epoch + 1,
+            attempt=self._attempt,
+        )
+        keyed = None
+        if self._vertex is not None and self._plan.keyed is not None:
+            parents = cut.versions.get(self._vertex.uid, {})
+            keyed = KeyedStage(
+                uid=self._vertex.uid,
+                operator=self._plan.keyed.operator,
+                keys=self._plan.keyed.keys,
+                parallelism=self._vertex.parallelism,
+                max_parallelism=self._vertex.max_parallelism,
+                backend=self._vertex.backend,
+                directory=str(self._vertex.directory),
+                parents=tuple(parents.get(subtask) for subtask in range(self._vertex.parallelism)),
+            )
+        return StepTask(
+            identity=identity,
+            keyed=keyed,
+            sinks=tuple(
+                SinkStage(
+                    uid=end.vertex.uid,
+                    sink=end.vertex.sink,
+                    functions=tuple(vertex.function for vertex in end.functions),
+                )
+                for end in self._plan.sinks
+            ),
+            clock=StepClock(now_ms=_wall_ms(), seed=random.SystemRandom().getrandbits(63)),
+        )
+
+    def _result(self, cut: Cut, acks: list[StepAck], position: dict[str, object]) -> BatchResult:
+        subtasks = [ack.subtask for ack in acks]
+        if len(set(subtasks)) != len(subtasks):
+            raise StreamFailed(f"the step acknowledged a subtask twice: {sorted(subtasks)}")
+        versions = {ack.subtask: ack.version for ack in acks if ack.version is not None}
+        staged: dict[VertexUid, tuple[dict[str, object], ...]] = {}
+        for ack in sorted(acks, key=lambda ack: ack.subtask):
+            for uid, handles in ack.sinks.items():
+                staged[VertexUid(uid)] = (*staged.get(VertexUid(uid), ()), *handles)
+        return BatchResult(
+            epoch=cut.epoch + 1,
+            versions={self._vertex.uid: versions} if self._vertex is not None else {},
+            positions={self._source: position},
+            staged=staged,
+            records=sum(ack.rows_in for ack in acks),
+        )
+
+    def _collect_garbage(self, cut: Cut) -> None:
+        """Delete local state files that neither this cut nor a snapshot under way needs; no step is running now."""
+        if self._vertex is None:
+            return
+        cuts = [cut, *self._loop.pinned_cuts()]
+        for subtask in range(self._vertex.parallelism):
+            bodies = [found.versions.get(self._vertex.uid, {}).get(subtask) for found in cuts]
+            live = [StateVersion.from_json(body) for body in bodies if body is not None]
+            collect_garbage(self._vertex.directory / str(subtask), live)
+
+    # ---- end
+
+    def _wait(self) -> None:
+        asked = False
+        while not self._ended.wait(0.2):
+            if self._stop_asked.is_set() and not asked:
+                asked = True
+                self._heart.become(StreamState.STOPPING)
+                self._loop.post(Trigger(stop=True, reason=self._stop_reason))
+            failure = self._engine.failure()
+            if failure is not None and not self._ended.is_set():
+                self._loop.post(BatchFailed(cause=failure))
+                self._ended.wait(10)
+                self._finish(StreamFailed(failure))
+
+    def _finish(self, error: BaseException | None) -> None:
+        if not self._ended.is_set():
+            self._error = error
+            self._ended.set()
+
+    def _end(self) -> None:
+        if hasattr(self, "_loop"):
+            self._loop.close()
+        if hasattr(self, "_ear"):
+            self._ear.close()
+        self._engine.stop()
+        if hasattr(self, "_taker"):
+            self._taker.close()
+        self._ledger.close()
+        shutil.rmtree(self._setup.work / "state", ignore_errors=True)
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def describe_error(error: BaseException) -> str:
+    return str(error) if isinstance(error, HeadgateError) else f"{type(error).__name__}: {error}"

@@ -1,0 +1,184 @@
+"""The driver's signs of life and its ear: heartbeats, and requests from the mailbox."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from headgate.coordinator.messages import Cancel, Event, Trigger
+from headgate_contract.errors import BadInput, StorageError
+from headgate_contract.heartbeats import LEGAL, TERMINAL, Heartbeat, Progress, StreamState, write_heartbeat
+from headgate_contract.ids import Generation, RequestId, SavepointName, StreamName
+from headgate_contract.mailbox import Answer, CorruptRequest, Mailbox, Outcome, Request, RequestKind
+from headgate_contract.process import identify
+from headgate_contract.snapshot import SavepointOrigin, SnapshotKind
+from headgate_contract.store import ObjectStore
+
+log = logging.getLogger(__name__)
+
+
+class Heart:
+    """Writes the heartbeat: at its interval, soon after progress, and at once when the state changes."""
+
+    SOONEST_S = 0.2
+
+    def __init__(self, store: ObjectStore, stream: StreamName, generation: Generation, log_path: str) -> None:
+        self._store = store
+        self._beat = Heartbeat(
+            stream=stream,
+            generation=generation,
+            counter=0,
+            state=StreamState.LAUNCHED,
+            at_ms=_wall_ms(),
+            interval_ms=2000,
+            process=identify(),
+            log=log_path,
+        )
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="heart", daemon=True)
+
+    @property
+    def progress(self) -> Progress:
+        return self._beat.progress
+
+    def start(self, interval_ms: int) -> None:
+        with self._lock:
+            self._beat = replace(self._beat, interval_ms=interval_ms)
+        self._thread.start()
+
+    def become(self, state: StreamState, cause: str | None = None) -> None:
+        """Enter `state` and tell at once; nothing follows a terminal one."""
+        with self._lock:
+            if self._beat.state in TERMINAL or state is self._beat.state:
+                return
+            if state not in LEGAL[self._beat.state]:
+                log.warning("heartbeat: %s does not follow %s", state.value, self._beat.state.value)
+            self._beat = replace(self._beat, state=state, cause=cause)
+        self._write()
+
+    def note(self, change: Callable[[Progress], Progress]) -> None:
+        """Tell of progress, soon."""
+        with self._lock:
+            self._beat = replace(self._beat, progress=change(self._beat.progress))
+        self._wake.set()
+
+    def close(self) -> None:
+        self._closed.set()
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=10)
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            self._write()
+            self._closed.wait(self.SOONEST_S)
+            self._wake.wait(max(0.0, self._beat.interval_ms / 1000 - self.SOONEST_S))
+            self._wake.clear()
+
+    def _write(self) -> None:
+        with self._lock:
+            self._beat = replace(self._beat, counter=self._beat.counter + 1, at_ms=_wall_ms())
+            try:
+                write_heartbeat(self._store, self._beat)
+            except StorageError as error:
+                log.warning("the heartbeat could not be written: %s", error)
+
+
+class Ear:
+    """Polls the mailbox and turns requests into events; answers by itself only what the coordinator need not know."""
+
+    INTERVAL_S = 0.5
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        stream: StreamName,
+        generation: Generation,
+        *,
+        post: Callable[[Event], None],
+        check_fenced: Callable[[], None],
+        say: Callable[[str, str, str], None],
+    ) -> None:
+        self._mailbox = Mailbox(store, stream)
+        self._generation = generation
+        self._post = post
+        self._check_fenced = check_fenced
+        self._say = say
+        self._known: set[str] = set()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="ear", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closed.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=10)
+
+    def _run(self) -> None:
+        while not self._closed.wait(self.INTERVAL_S):
+            try:
+                self._check_fenced()
+                for request in self._mailbox.open_requests(frozenset(self._known)):
+                    self._take(request)
+            except StorageError as error:
+                log.warning("the mailbox cannot be read: %s", error)
+
+    def _take(self, request: Request | CorruptRequest) -> None:
+        if isinstance(request, CorruptRequest):
+            self._known.add(request.name)
+            self._say("request", "FAILED", f"request {request.name} cannot be read and is left alone: {request.why}")
+            return
+        self._known.add(request.id)
+        if request.generation != self._generation:
+            if request.generation < self._generation:
+                self._refuse(request.id, f"it was meant for generation {request.generation}, which is over")
+            return
+        try:
+            self._post(_event(request))
+        except BadInput as error:
+            self._refuse(request.id, str(error))
+
+    def _refuse(self, request: RequestId, why: str) -> None:
+        self._mailbox.reply(
+            Answer(id=request, outcome=Outcome.FAILED, why=why, generation=self._generation, at_ms=_wall_ms())
+        )
+
+
+def _event(request: Request) -> Event:
+    """What a request means to the coordinator. Raises BadInput."""
+    name = request.args.get("name") or (request.args.get("savepoint") if request.kind is RequestKind.STOP else None)
+    savepoint = SavepointName(name) if name else None
+    origin = SavepointOrigin(request.args.get("origin", "person"))
+    reason = f"{request.kind.value} was asked for by {request.by}"
+    match request.kind:
+        case RequestKind.CHECKPOINT:
+            return Trigger(request=request.id, reason=reason)
+        case RequestKind.SAVEPOINT:
+            if savepoint is None:
+                raise BadInput("a savepoint needs a name")
+            return Trigger(
+                kind=SnapshotKind.SAVEPOINT, name=savepoint, origin=origin, request=request.id, reason=reason
+            )
+        case RequestKind.STOP:
+            kind = SnapshotKind.SAVEPOINT if savepoint else SnapshotKind.CHECKPOINT
+            return Trigger(
+                kind=kind,
+                name=savepoint,
+                origin=origin if savepoint else None,
+                request=request.id,
+                stop=True,
+                reason=reason,
+            )
+        case RequestKind.CANCEL:
+            return Cancel(request=request.id, reason=reason)
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,1 @@
+"""Restore: a snapshot becomes working state, source positions and sinks that stand where it stands."""

@@ -1,0 +1,60 @@
+"""Brings the sinks to the snapshot: what it carries is committed again, what lies beyond it is taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headgate.recovery.fetch import SnapshotFiles
+from headgate.sink.base import BeginReport, SinkCommitter, staged_names
+from headgate_contract.catalogue import Catalogue
+from headgate_contract.errors import SnapshotDamaged
+from headgate_contract.ids import CheckpointId, VertexUid
+from headgate_contract.snapshot import CommittableGroup, SnapshotMetadata, SnapshotRef
+from headgate_contract.store import ObjectStore
+
+
+@dataclass(frozen=True)
+class SinkHistory:
+    """What the sinks must know of the stream's life so far."""
+
+    lineage: frozenset[CheckpointId]
+    carried: tuple[CommittableGroup, ...]
+    abandoned: tuple[CommittableGroup, ...]
+
+
+def sink_history(
+    store: ObjectStore, catalogue: Catalogue, ref: SnapshotRef | None, metadata: SnapshotMetadata | None
+) -> SinkHistory:
+    """The groups that belong to the history of `ref`, and those of the other retained snapshots."""
+    lineage = catalogue.lineage(ref)
+    carried = metadata.committables if metadata is not None else ()
+    others: dict[CheckpointId, CommittableGroup] = {}
+    for other in catalogue.snapshots:
+        if ref is not None and other.id == ref.id:
+            continue
+        try:
+            groups = SnapshotFiles(store, other).metadata().committables
+        except SnapshotDamaged:
+            continue  # a damaged one can never be restored; what it carried was committed or is carried by others
+        others.update({group.id: group for group in groups if group.id not in lineage})
+    return SinkHistory(lineage, carried, tuple(others[id] for id in sorted(others)))
+
+
+def begin_sinks(sinks: Mapping[VertexUid, SinkCommitter], history: SinkHistory) -> dict[VertexUid, BeginReport]:
+    """Let every sink take its place; repeats are harmless."""
+    return {uid: _begin(uid, sink, history) for uid, sink in sinks.items()}
+
+
+def _begin(uid: VertexUid, sink: SinkCommitter, history: SinkHistory) -> BeginReport:
+    carried = _groups(uid, history.carried)
+    abandoned = _groups(uid, history.abandoned)
+    protected = frozenset().union(*(staged_names(handles) for _, handles in [*carried, *abandoned]))
+    return sink.begin(history.lineage, carried, abandoned, protected)
+
+
+def _groups(
+    uid: VertexUid, groups: Sequence[CommittableGroup]
+) -> list[tuple[CheckpointId, Sequence[Mapping[str, Any]]]]:
+    return [(group.id, group.sinks.get(uid, ())) for group in groups]

@@ -1,0 +1,98 @@
+"""Gives each subtask its state of the snapshot: fetches files and re-slices them by key groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headgate.recovery.fetch import SnapshotFiles
+from headgate.state.backends import backend_named
+from headgate.state.key_groups import KeyGroupRange, subtask_range
+from headgate.state.versions import RestoredPiece, StateVersion
+from headgate.state.vertex import StatefulVertex
+from headgate_contract.errors import RestoreRefused
+from headgate_contract.snapshot import SnapshotMetadata, StateHandle, VertexState
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class RestoredVertex:
+    """The first versions of a vertex's subtasks, and the handles that they came from."""
+
+    versions: dict[int, Json]
+    bytes: int
+
+
+def check_vertices(metadata: SnapshotMetadata, vertex: StatefulVertex | None, allow_non_restored: bool = False) -> None:
+    """Refuse a snapshot that does not fit the job, before anything is fetched."""
+    if vertex is not None and metadata.max_parallelism != vertex.max_parallelism:
+        raise RestoreRefused(
+            f"the snapshot has max-parallelism {metadata.max_parallelism}, the stream is set to {vertex.max_parallelism}",
+            hint="pipeline.max-parallelism is fixed for a stream's life: set it back",
+        )
+    known = set() if vertex is None else {vertex.uid}
+    orphans = sorted(uid for uid in metadata.vertices if uid not in known)
+    if orphans and not allow_non_restored:
+        raise RestoreRefused(
+            f"the snapshot has state of {', '.join(orphans)}, which the job no longer has",
+            hint="give the vertex its uid back; state is never dropped silently",
+        )
+
+
+def restore_vertex(files: SnapshotFiles, state: VertexState, vertex: StatefulVertex, identity: str) -> RestoredVertex:
+    """Restore every subtask of `vertex` from `state`, at the vertex's own parallelism and backend."""
+    if state.backend != vertex.backend:
+        raise RestoreRefused(
+            f"the snapshot was written by the backend {state.backend}, the stream is set to {vertex.backend}",
+            hint=f"set state.backend.type back to {state.backend}",
+        )
+    backend = backend_named(vertex.backend)
+    versions: dict[int, Json] = {}
+    fetched = 0
+    staging = vertex.directory / "restore"
+    for subtask in range(vertex.parallelism):
+        key_groups = subtask_range(subtask, vertex.parallelism, vertex.max_parallelism)
+        directory = vertex.directory / str(subtask)
+        directory.mkdir(parents=True, exist_ok=True)
+        pieces = []
+        wanted: list[tuple[StateHandle, Path]] = []
+        for old in state.subtasks:
+            if KeyGroupRange(old.first_key_group, old.last_key_group).intersect(key_groups) is None:
+                continue
+            folder = staging / str(old.subtask)
+            folder.mkdir(parents=True, exist_ok=True)
+            wanted += [(handle, folder / handle.name) for handle in old.files if not (folder / handle.name).exists()]
+            pieces.append(RestoredPiece(StateVersion.from_json(old.version), folder))
+        fetched += files.fetch(wanted)
+        if pieces:
+            pieces = _with_gaps_filled(pieces, key_groups, vertex, identity)
+            version = backend.restore(
+                pieces, (), key_groups, vertex.max_parallelism, directory, f"{identity}.s{subtask}"
+            )
+            versions[subtask] = version.to_json()
+    return RestoredVertex(versions, fetched)
+
+
+def _with_gaps_filled(
+    pieces: list[RestoredPiece], key_groups: KeyGroupRange, vertex: StatefulVertex, identity: str
+) -> list[RestoredPiece]:
+    """A subtask that never had a record has no version in the snapshot: its key groups are empty."""
+    backend = backend_named(vertex.backend)
+    filled: list[RestoredPiece] = []
+    at = key_groups.start
+    for piece in sorted(pieces, key=lambda piece: piece.version.key_groups.start):
+        held = piece.version.key_groups
+        if held.start > at:
+            filled.append(_empty(backend, at, held.start - 1, vertex, identity, piece.directory))
+        filled.append(piece)
+        at = held.end + 1
+    if at <= key_groups.end:
+        filled.append(_empty(backend, at, key_groups.end, vertex, identity, filled[-1].directory))
+    return filled
+
+
+def _empty(backend: Any, start: int, end: int, vertex: StatefulVertex, identity: str, directory: Path) -> RestoredPiece:
+    version = backend.empty((), KeyGroupRange(start, end), vertex.max_parallelism, f"{identity}.empty")
+    return RestoredPiece(version, directory)

@@ -1,0 +1,101 @@
+"""A linear plan as DataFrame code: the streaming part, and the one Spark job of each micro-batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from headgate.job.plan import LinearPlan
+from headgate.spark.stateful import refuse_stateful
+from headgate.step.operators import HASH
+from headgate.step.task import StepAck, StepTask
+from headgate_contract.errors import BatchFailed, HeadgateError, JobInvalid
+
+SUBTASK = "__headgate_subtask"
+
+
+def apply_transforms(plan: LinearPlan, frame: DataFrame) -> DataFrame:
+    """The DataFrame code of the plan. Raises JobInvalid with the transform's uid if it fails or keeps state."""
+    for vertex in plan.transforms:
+        try:
+            frame = vertex.function(frame)
+        except HeadgateError:
+            raise
+        except Exception as error:
+            raise JobInvalid(f"transform {vertex.uid!r} failed: {_first_line(error)}") from error
+        if not isinstance(frame, DataFrame):
+            raise JobInvalid(f"transform {vertex.uid!r} returned {type(frame).__name__}, not a DataFrame")
+        refuse_stateful(frame, f"transform {vertex.uid!r}")
+    return frame
+
+
+def check_schema(plan: LinearPlan, frame: DataFrame) -> pa.Schema:
+    """The schema that reaches the step, checked against what the step needs."""
+    for name in (HASH, SUBTASK):
+        if name in frame.columns:
+            raise JobInvalid(f"the column name {name} is Headgate's own")
+    schema: pa.Schema = to_arrow_schema(frame.schema)
+    if plan.keyed is not None:
+        plan.keyed.operator.check(plan.keyed.keys, schema)
+        plan.keyed.operator.descriptors(plan.keyed.keys, schema)
+    return schema
+
+
+def add_key(plan: LinearPlan, frame: DataFrame, parallelism: int, max_parallelism: int) -> DataFrame:
+    """Keep the columns that the step reads, and add the key's hash and the subtask that owns it."""
+    if plan.keyed is None:
+        return frame
+    needed = plan.keyed.operator.needed(plan.keyed.keys)
+    columns = [F.col(f"`{name}`") for name in (frame.columns if needed is None else needed)]
+    hashed = F.xxhash64(*[F.col(f"`{key}`") for key in plan.keyed.keys])
+    frame = frame.select(*columns, hashed.alias(HASH))
+    return frame.withColumn(SUBTASK, subtask_of(F.col(HASH), parallelism, max_parallelism))
+
+
+def subtask_of(hashed: Column, parallelism: int, max_parallelism: int) -> Column:
+    """The subtask of a hash, by the formulas of headgate.state.key_groups."""
+    key_group = F.shiftright((F.shiftright(hashed, 32) + F.lit(2**31).cast("bigint")) * F.lit(max_parallelism), 32)
+    return F.floor(key_group * F.lit(parallelism) / F.lit(max_parallelism)).cast("int")
+
+
+def run_step(frame: DataFrame, task: StepTask) -> list[StepAck]:
+    """One Spark job: shuffle, step, sinks' writers; what comes back is acks."""
+    if task.keyed is not None:
+        frame = frame.repartitionById(task.keyed.parallelism, F.col(SUBTASK)).drop(SUBTASK)
+    try:
+        rows = frame.mapInArrow(_step(task), "ack string").collect()
+    except Exception as error:
+        raise BatchFailed(root_cause(error)) from error
+    return [StepAck.decode(row[0]) for row in rows]
+
+
+def _step(task: StepTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def step(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from headgate.spark import worker  # by import, not by value: a pickled module has an empty cache in each batch
+
+        yield from worker.step(task, batches)
+
+    return step
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+
+
+def root_cause(error: BaseException) -> str:
+    """What went wrong in a Python worker or in the JVM, in a line, without Spark's wrapping."""
+    text = str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    marks = [index for index, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
+    if marks:
+        for line in lines[marks[-1] + 1 :]:
+            kind, colon, rest = line.partition(":")
+            if colon and not line.startswith("File ") and kind.replace(".", "").replace("_", "").isalnum():
+                return f"{kind.rsplit('.', 1)[-1]}: {rest.strip()}"
+    caused = [line for line in lines if line.startswith("Caused by:")]
+    return (caused[-1] if caused else _first_line(error))[:2000]

@@ -1,0 +1,143 @@
+"""Sources on Spark: how each is read, what its S_n is, and how a fresh checkpoint folder is seeded at S_k."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from headgate.source.base import Source
+from headgate.source.files import FilesSource
+from headgate.source.positions import FileListBook, InlineBook, PositionBook
+from headgate.source.rate import RateSource
+from headgate.source.socket import SocketSource
+from headgate_contract.errors import JobInvalid, StreamFailed
+
+Json = dict[str, Any]
+
+
+class Reader(ABC):
+    """One source of one life."""
+
+    book: PositionBook
+
+    @abstractmethod
+    def load(self, session: SparkSession) -> DataFrame:
+        """The streaming DataFrame."""
+
+    def seed(self, folder: Path, position: Json) -> None:
+        """Make `folder` one with which Spark goes on right behind `position`. Nothing to do before the first batch."""
+        if position.get("initial"):
+            return
+        batch, offset = int(position["batch"]), str(position["offset"])
+        _write(folder / "metadata", json.dumps({"id": str(uuid.uuid4())}))
+        head = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}})
+        for number in {batch, max(batch - 1, 0)}:
+            _write(folder / "offsets" / str(number), f"v1\n{head}\n{offset}")
+            _write(folder / "commits" / str(number), 'v1\n{"nextBatchWatermarkMs":0}')
+
+    def position(self, folder: Path, batch: int) -> Json:
+        """S_n right behind micro-batch `batch`; called once for each, in order."""
+        lines = (folder / "offsets" / str(batch)).read_text().splitlines()
+        if len(lines) != 3:
+            raise StreamFailed(f"Spark's offset log of batch {batch} has {len(lines)} lines instead of 3")
+        return {"batch": batch, "offset": lines[2]}
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+class FilesReader(Reader):
+    """Spark's file source; its position is the list of the files that it has handed over."""
+
+    def __init__(self, source: FilesSource, uid: str) -> None:
+        self._source = source
+        self.book: FileListBook = FileListBook(uid, source.kind)
+        self._log = -1
+
+    def load(self, session: SparkSession) -> DataFrame:
+        path = self._source.path
+        if "://" not in path:
+            absolute = Path(path).expanduser().absolute()
+            if not absolute.is_dir():
+                raise JobInvalid(
+                    f"the source folder {absolute} does not exist", hint="create it, or deploy from the right folder"
+                )
+            path = absolute.as_uri()
+        reader = session.readStream.format(self._source.format)
+        reader = reader.option("maxFilesPerTrigger", self._source.max_files_per_trigger)
+        reader = reader.option("maxFileAge", "36500d")  # by default Spark drops what is a week older than the newest
+        if self._source.schema is not None:
+            reader = reader.schema(self._source.schema)
+        return reader.options(**self._source.options).load(path)
+
+    def seed(self, folder: Path, position: Json) -> None:
+        super().seed(folder, position)
+        if position.get("initial"):
+            return
+        self._log = int(json.loads(position["offset"])["logOffset"])
+        entries = self.book.entries(int(position["count"]))
+        text = "\n".join(["v1", *(json.dumps(entry, separators=(",", ":")) for entry in entries)])
+        _write(folder / "sources" / "0" / f"{self._log}.compact", text)
+
+    def position(self, folder: Path, batch: int) -> Json:
+        position = super().position(folder, batch)
+        newest = int(json.loads(position["offset"])["logOffset"])
+        for number in range(self._log + 1, newest + 1):
+            self.book.note(self._entries(folder / "sources" / "0", number))
+        self._log = newest
+        return {**position, "count": self.book.note([])}
+
+    def _entries(self, folder: Path, number: int) -> list[Json]:
+        """The files of one entry of Spark's source log, which it may have compacted with the older ones."""
+        for name in (str(number), f"{number}.compact"):
+            path = folder / name
+            if path.exists():
+                entries = [json.loads(line) for line in path.read_text().splitlines()[1:]]
+                return [entry for entry in entries if entry["batchId"] == number]
+        raise StreamFailed(f"Spark's file source log has no entry {number}")
+
+
+class RateReader(Reader):
+    """Spark's rate sources; the start time of `rate` goes with the position."""
+
+    def __init__(self, source: RateSource, uid: str) -> None:
+        self._source = source
+        self.book = InlineBook(uid, source.kind)
+
+    def load(self, session: SparkSession) -> DataFrame:
+        if self._source.rows_per_batch is not None:
+            reader = session.readStream.format("rate-micro-batch").option("rowsPerBatch", self._source.rows_per_batch)
+        else:
+            reader = session.readStream.format("rate").option("rowsPerSecond", self._source.rows_per_second)
+        return reader.option("numPartitions", session.sparkContext.defaultParallelism).load()
+
+    def seed(self, folder: Path, position: Json) -> None:
+        super().seed(folder, position)
+        if "begun" in position:
+            _write(folder / "sources" / "0" / "0", position["begun"])
+
+    def position(self, folder: Path, batch: int) -> Json:
+        position = super().position(folder, batch)
+        begun = folder / "sources" / "0" / "0"
+        return {**position, "begun": begun.read_text()} if begun.exists() else position
+
+
+def reader_of(source: Source, uid: str, stream: str, shared: str) -> Reader:
+    """The reader of a source's description."""
+    match source:
+        case FilesSource():
+            return FilesReader(source, uid)
+        case RateSource():
+            return RateReader(source, uid)
+        case SocketSource():
+            from headgate.spark.socket_reader import SocketReader
+
+            return SocketReader(source, uid, stream, shared)
+    raise JobInvalid(f"source {uid!r} is of a kind that Spark does not read here: {source.kind}")
