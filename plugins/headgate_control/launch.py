@@ -151,9 +151,9 @@ class Launcher:
     def _too_slow(self, driver: Driver, timeout: Duration, last: Heartbeat | None, alive_s_ago: float) -> LaunchFailed:
         state = last.state.value if last is not None else "launched"
         interval_s = last.interval_ms / 1000 if last is not None else 0.0
-        if last is not None and last.state is StreamState.RESTORING and alive_s_ago <= 2 * interval_s:
+        if last is not None and last.counter > 0 and alive_s_ago <= 2 * interval_s:
             return LaunchInProgress(
-                f"generation {driver.generation} of stream {driver.stream} is still {state} after {timeout} and goes on",
+                f"generation {driver.generation} of stream {driver.stream} is still {state} after {timeout}; it stays",
                 hint=f"`headgate status {driver.stream}` shows when it runs; headgate.startup-timeout sets the wait",
             )
         terminate(driver.identity, grace_s=2)

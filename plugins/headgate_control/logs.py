@@ -75,12 +75,14 @@ def follow(log: Path) -> Iterator[list[str]]:
     size = log.stat().st_size if log.exists() else 0
     rest = ""
     while True:
-        now = log.stat().st_size if log.exists() else 0
-        if now < size:  # rotated: it begins anew
-            size, rest = 0, ""
-        with log.open("rb") as file:
-            file.seek(size)
-            data = file.read()
+        try:
+            with log.open("rb") as file:
+                if file.seek(0, 2) < size:  # rotated: it begins anew
+                    size, rest = 0, ""
+                file.seek(size)
+                data = file.read()
+        except FileNotFoundError:  # between two names while it is rotated
+            size, rest, data = 0, "", b""
         size += len(data)
         *whole, rest = (rest + data.decode(errors="replace")).split("\n")
         yield whole

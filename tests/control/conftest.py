@@ -1,0 +1,30 @@
+"""What the tests of the control plane share."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headgate_contract.heartbeats import read_heartbeats
+from headgate_control.launch import reap
+from headgate_control.outcomes import ProcessSign
+from headgate_control.processes import sign_of, wait_gone
+from tests.control.world import World
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """An empty root; every driver that a test leaves behind on it is ended."""
+    monkeypatch.setenv("HEADGATE_WORK", str(tmp_path / "work"))
+    made = World(tmp_path)
+    yield made
+    for seen in read_heartbeats(made.store).values():
+        process = seen.heartbeat.process if seen.heartbeat is not None else None
+        if process is not None and process.pid != os.getpid() and sign_of(process) is ProcessSign.ALIVE:
+            os.kill(process.pid, signal.SIGKILL)
+            wait_gone(process, 10)
+    reap()

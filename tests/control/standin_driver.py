@@ -1,0 +1,225 @@
+"""A driver without Spark: it speaks the contract as the real one does, and misbehaves as its job file says.
+
+The job file is run as Python, so that one which does not import fails as it would in the real driver. It may set
+MODE: `runs` (the default), `exits` (code 3), `mute` (no heartbeat of its own), `says-failed`, `fails-later`,
+`slow` (restores, beating, until MARK exists), `deaf` (answers nothing), `no-savepoints` (they fail).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import runpy
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from headgate_contract import wire
+from headgate_contract.catalogue import Catalogue
+from headgate_contract.errors import SlotTaken
+from headgate_contract.heartbeats import Heartbeat, Progress, StreamState, write_heartbeat
+from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName, StreamName, VertexUid
+from headgate_contract.log import Slot
+from headgate_contract.mailbox import Answer, Mailbox, Outcome, Request, RequestKind
+from headgate_contract.paths import METADATA, StreamPaths
+from headgate_contract.process import identify
+from headgate_contract.records import (
+    GenerationStarted,
+    SlotRecord,
+    SnapshotCompleted,
+    Stopped,
+    decision_log,
+    slot_log,
+)
+from headgate_contract.settings import Settings
+from headgate_contract.snapshot import (
+    SnapshotKind,
+    SnapshotMetadata,
+    SnapshotRef,
+    SourceState,
+    StateHandle,
+)
+from headgate_contract.store import ObjectStore, open_store
+
+
+def complete_snapshot(
+    store: ObjectStore,
+    catalogue: Catalogue,
+    generation: Generation,
+    *,
+    name: str | None = None,
+    request: RequestId | None = None,
+) -> SnapshotRef:
+    """Write a whole snapshot with one state file, and the slot that completes it. Raises SlotTaken."""
+    number, paths = catalogue.next_checkpoint, StreamPaths(catalogue.stream)
+    savepoint = SavepointName(name) if name else None
+    folder = paths.savepoint(savepoint) if savepoint else paths.checkpoint(number, generation)
+    content = f"positions of snapshot {number}\n".encode()
+    state = "positions.bin" if savepoint else paths.shared_file(f"positions-{number}-g{generation}.bin")
+    store.create(f"{folder}/{state}" if savepoint else state, content)
+    kind = SnapshotKind.SAVEPOINT if savepoint else SnapshotKind.CHECKPOINT
+    metadata = SnapshotMetadata(
+        stream=catalogue.stream,
+        id=number,
+        generation=generation,
+        kind=kind,
+        max_parallelism=128,
+        created_ms=0,
+        name=savepoint,
+        sources={
+            VertexUid("lines"): SourceState(
+                name="lines",
+                kind="files",
+                position={"offset": int(number)},
+                files=(StateHandle("positions", state, len(content), wire.sha256(content)),),
+            )
+        },
+    )
+    data = metadata.encode()
+    store.create(f"{folder}/{METADATA}", data)
+    ref = SnapshotRef(number, kind, generation, folder, len(data), wire.sha256(data), savepoint)
+    record = SnapshotCompleted(generation=generation, snapshot=ref, committed=(number,), request=request)
+    slot_log(store, catalogue.stream).append(catalogue.newest_slot, record)
+    return ref
+
+
+@dataclass
+class StandinDriver:
+    """One life."""
+
+    store: ObjectStore
+    stream: StreamName
+    generation: Generation
+    settings: Settings
+    mode: str
+    mark: Path
+    beat: Heartbeat
+    asked_to_stop: bool = False
+
+    def live(self) -> None:
+        self.say(StreamState.RESTORING)
+        if self.mode == "says-failed":
+            self.say(StreamState.FAILED, cause="the source directory in/ does not exist")
+            return
+        while self.mode == "slow" and not self.mark.exists():
+            self.breathe()
+        self.say(StreamState.RUNNING)
+        mailbox = Mailbox(self.store, self.stream)
+        while not self.asked_to_stop:
+            self.breathe()
+            if self.mode == "fails-later" and self.mark.exists():
+                self.say(StreamState.FAILED, cause="BatchFailed: batch 7 failed")
+                sys.exit(1)
+            requests = [] if self.mode == "deaf" else mailbox.open_requests()
+            for request in requests:
+                if isinstance(request, Request) and self.handle(request, mailbox):
+                    return
+        self.end("SIGTERM", None)
+
+    def handle(self, request: Request, mailbox: Mailbox) -> bool:
+        """Carry out a request; True if it ends the driver."""
+        ends = request.kind in (RequestKind.STOP, RequestKind.CANCEL)
+        name = request.args.get("savepoint" if ends else "name")
+        if name and self.mode == "no-savepoints":
+            self.reply(mailbox, request, Outcome.FAILED, why="a state file could not be written")
+            return False
+        result: Mapping[str, Any] = {}
+        if request.kind is not RequestKind.CANCEL:
+            own = request.id if request.kind is not RequestKind.STOP else None
+            ref = complete_snapshot(self.store, self.logs(), self.generation, name=name, request=own)
+            result = {"snapshot": int(ref.id), "name": ref.name, "folder": ref.folder}
+        if ends:
+            self.end(f"{request.kind.value} by {request.by}", request.id)
+        self.reply(mailbox, request, Outcome.DONE, result)
+        return ends
+
+    def reply(
+        self,
+        mailbox: Mailbox,
+        request: Request,
+        outcome: Outcome,
+        result: Mapping[str, Any] | None = None,
+        why: str = "",
+    ) -> None:
+        answer = Answer(
+            id=request.id, outcome=outcome, result=result or {}, why=why, generation=self.generation, at_ms=0
+        )
+        mailbox.reply(answer)
+
+    def end(self, reason: str, request: RequestId | None) -> None:
+        self.say(StreamState.STOPPING)
+        slot_log(self.store, self.stream).append(
+            self.logs().newest_slot, Stopped(generation=self.generation, reason=reason, request=request)
+        )
+        self.say(StreamState.STOPPED)
+
+    def logs(self) -> Catalogue:
+        slots: tuple[Slot[SlotRecord], ...] = slot_log(self.store, self.stream).read()
+        return Catalogue(self.stream, slots, decision_log(self.store, self.stream).read())
+
+    def breathe(self) -> None:
+        time.sleep(self.settings["heartbeat.interval"].seconds)
+        self.say(self.beat.state)
+
+    def say(self, state: StreamState, cause: str | None = None) -> None:
+        newest = self.logs().newest_generation
+        if newest is None or newest.generation != self.generation:
+            state = StreamState.FENCED
+        self.beat = replace(self.beat, counter=self.beat.counter + 1, state=state, cause=cause)
+        write_heartbeat(self.store, self.beat)
+        if state is StreamState.FENCED:
+            sys.exit(4)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    for option in ("--root", "--stream", "--generation", "--launch", "--work"):
+        parser.add_argument(option, required=True)
+    given = parser.parse_args()
+    store, stream = open_store(given.root), StreamName(given.stream)
+    newest = slot_log(store, stream).read()[-1].record
+    assert isinstance(newest, GenerationStarted)
+    assert (str(newest.generation), newest.launch) == (given.generation, given.launch)
+    decisions = decision_log(store, stream).read()
+    deployed = Catalogue(stream, (), decisions).deployed_at(newest.deployed)
+    assert deployed is not None
+    print(f"cwd {os.getcwd()}", *(f"{name}={value}" for name, value in os.environ.items()), sep="\n", flush=True)
+    job = runpy.run_path(deployed.job)
+    mode = job.get("MODE", "runs")
+    if mode == "exits":
+        print("ERROR the port 4040 is taken", file=sys.stderr)
+        sys.exit(3)
+    settings = Settings(deployed.settings)
+    beat = Heartbeat(
+        stream=stream,
+        generation=newest.generation,
+        counter=0,
+        state=StreamState.LAUNCHED,
+        at_ms=0,
+        interval_ms=settings["heartbeat.interval"],
+        process=identify(),
+        log=newest.log,
+        progress=Progress(),
+    )
+    mark = Path(deployed.directory) / "mark"
+    driver = StandinDriver(store, stream, newest.generation, settings, mode, mark, beat)
+
+    def stop(*_: object) -> None:
+        driver.asked_to_stop = True
+
+    signal.signal(signal.SIGTERM, stop)
+    if mode == "mute":
+        threading.Event().wait(600)
+    try:
+        driver.live()
+    except SlotTaken:
+        driver.say(StreamState.FENCED)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""What a driver's environment holds and what it does not."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from headgate_control.environment import environment_of_drivers, is_withheld, python_path, without_secrets
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "AIRFLOW__CORE__FERNET_KEY",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN",
+        "AIRFLOW_CONN_WAREHOUSE",
+        "AIRFLOW_VAR_LIMIT",
+        "_AIRFLOW_WWW_USER_PASSWORD",
+        "POSTGRES_PASSWORD",
+        "MYSQL_PWD",
+        "client_secret",
+        "GITHUB_TOKEN",
+        "SOME_API_KEY",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+    ],
+)
+def test_airflows_settings_and_secrets_are_withheld(name: str) -> None:
+    assert is_withheld(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["PATH", "HOME", "PWD", "JAVA_HOME", "SPARK_HOME", "LANG", "HEADGATE_ROOT_OPTIONS", "HEADGATE_CI_RUN", "KEYBOARD"],
+)
+def test_what_is_no_secret_is_kept(name: str) -> None:
+    assert not is_withheld(name)
+
+
+def test_the_keys_to_an_s3_root_are_kept() -> None:
+    environ = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_SESSION_TOKEN": "c"}
+    assert without_secrets(environ) == environ
+
+
+def test_a_secret_that_is_let_through_by_name_is_kept() -> None:
+    environ = {"KAFKA_PASSWORD": "a", "OTHER_PASSWORD": "b", "HEADGATE_PASS_ENV": "KAFKA_PASSWORD, X"}
+    assert set(without_secrets(environ)) == {"KAFKA_PASSWORD", "HEADGATE_PASS_ENV"}
+
+
+def test_headgates_packages_come_first_on_the_path_and_each_folder_once() -> None:
+    assert python_path(["/p", "/s"], "/x:/p::/y") == "/p:/s:/x:/y"
+
+
+def test_a_driver_runs_sparks_workers_on_the_same_python_and_finds_the_contract() -> None:
+    environment = environment_of_drivers({"PATH": "/bin", "DB_PASSWORD": "x"}, {"HEADGATE_ROOT_OPTIONS": "{}"})
+    assert environment["PYSPARK_PYTHON"] == sys.executable
+    assert environment["PYTHONPATH"].split(":")[0].endswith("/plugins")
+    assert environment["PYTHONPATH"].split(":")[1].endswith("/spark_jobs")
+    assert environment["HEADGATE_ROOT_OPTIONS"] == "{}"
+    assert "DB_PASSWORD" not in environment

@@ -1,0 +1,200 @@
+"""What the next start would do is told before it is done, by the function that does it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from headgate_contract.errors import RestoreRefused, SnapshotUnknown
+from headgate_contract.ids import CheckpointId, SavepointName
+from headgate_contract.paths import METADATA
+from headgate_contract.restore import Refuse, RestoreFrom, Rollback, StartFresh
+from headgate_contract.snapshot import SnapshotRef
+from headgate_control.explain import Inspector, as_text
+from headgate_control.outcomes import Explanation
+from tests.control.world import STREAM, World
+
+
+@pytest.fixture
+def three(world: World) -> list[SnapshotRef]:
+    """A stream that was deployed and started once, and completed three checkpoints."""
+    world.deployed()
+    world.started()
+    return [world.snapshot() for _ in range(3)]
+
+
+def restored(explanation: Explanation) -> SnapshotRef:
+    assert isinstance(explanation.decision, RestoreFrom), explanation
+    return explanation.decision.snapshot
+
+
+def test_a_first_start_begins_without_state(world: World) -> None:
+    world.deployed()
+    explanation = world.control().explain(STREAM)
+    assert isinstance(explanation.decision, StartFresh)
+    assert explanation.next_generation == 1
+    assert "never run" in as_text(explanation)
+
+
+def test_the_newest_checkpoint_is_taken_and_was_looked_at(world: World, three: list[SnapshotRef]) -> None:
+    explanation = world.control().explain(STREAM)
+    assert restored(explanation) == three[2]
+    assert explanation.checked == {three[2].id: "good"}
+    assert explanation.next_generation == 2
+
+
+def _drop_metadata(world: World, ref: SnapshotRef) -> None:
+    (world.root / ref.folder / METADATA).unlink()
+
+
+def _cut_metadata(world: World, ref: SnapshotRef) -> None:
+    path = world.root / ref.folder / METADATA
+    path.write_bytes(path.read_bytes()[:-10])
+
+
+def _drop_state(world: World, ref: SnapshotRef) -> None:
+    world.state_file(ref).unlink()
+
+
+def _cut_state(world: World, ref: SnapshotRef) -> None:
+    world.state_file(ref).write_bytes(b"short")
+
+
+def _flip_state(world: World, ref: SnapshotRef) -> None:
+    path = world.state_file(ref)
+    path.write_bytes(path.read_bytes().swapcase())
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (_drop_metadata, "is not on"),
+        (_cut_metadata, "bytes"),
+        (World.damage_metadata, "checksum"),
+        (_drop_state, "is missing"),
+        (_cut_state, "5 bytes instead of"),
+        (_flip_state, "another checksum"),
+    ],
+)
+def test_a_damaged_newest_checkpoint_is_refused_naming_what_would_do(
+    world: World, three: list[SnapshotRef], damage: Callable[[World, SnapshotRef], None], said: str
+) -> None:
+    damage(world, three[2])
+    explanation = world.control().explain(STREAM)
+    assert isinstance(explanation.decision, Refuse)
+    assert explanation.decision.rejected[0].snapshot == three[2]
+    assert said in explanation.decision.rejected[0].why
+    assert three[1] in explanation.decision.alternatives
+    assert "--fall-back" in as_text(explanation)
+
+
+def test_an_alternative_is_offered_only_if_it_is_good_itself(world: World, three: list[SnapshotRef]) -> None:
+    world.damage_metadata(three[2])
+    world.damage_metadata(three[1])
+    decision = world.control().explain(STREAM).decision
+    assert isinstance(decision, Refuse)
+    assert decision.alternatives == (three[0],)
+
+
+def test_falling_back_is_loud(world: World, three: list[SnapshotRef]) -> None:
+    world.damage_metadata(three[2])
+    world.damage_metadata(three[1])
+    explanation = world.control().explain(STREAM, fall_back=True)
+    assert restored(explanation) == three[0]
+    assert [rejected.snapshot for rejected in explanation.decision.rejected] == [three[2], three[1]]
+    assert any("falling back" in warning for warning in explanation.warnings)
+
+
+def test_the_setting_falls_back_as_the_flag_does_and_the_flag_outweighs_it(world: World) -> None:
+    world.deployed(headgate__fall_back="true")
+    world.started()
+    refs = [world.snapshot() for _ in range(2)]
+    world.damage_metadata(refs[1])
+    assert restored(world.control().explain(STREAM)) == refs[0]
+    assert isinstance(world.control().explain(STREAM, fall_back=False).decision, Refuse)
+
+
+def test_a_named_older_one_tells_what_each_sink_does(world: World) -> None:
+    world.sinks = {"files": "retract", "table": "overwrite"}
+    world.deployed()
+    world.started()
+    refs = [world.snapshot() for _ in range(3)]
+    explanation = world.control().explain(STREAM, snapshot=refs[0].id)
+    assert restored(explanation) == refs[0]
+    assert [(back.sink, back.action, back.groups) for back in explanation.decision.rollbacks] == [
+        ("files", Rollback.RETRACT, (2, 3)),
+        ("table", Rollback.OVERWRITE, (2, 3)),
+    ]
+    text = as_text(explanation)
+    assert "files: is taken back (of checkpoints 2 to 3, 2 in all)" in text
+    assert "checkpoint 3: newer than the one that was named" in text
+
+
+def test_certain_duplicates_must_be_accepted(world: World) -> None:
+    world.sinks = {"console": "duplicates"}
+    world.deployed()
+    world.started()
+    refs = [world.snapshot() for _ in range(2)]
+    control = world.control()
+    refused = control.explain(STREAM, snapshot=refs[0].id)
+    assert isinstance(refused.decision, Refuse)
+    assert "--accept-duplicates" in as_text(refused)
+    accepted = control.explain(STREAM, snapshot=refs[0].id, accept_duplicates=True)
+    assert restored(accepted) == refs[0]
+    assert any("duplicates" in warning for warning in accepted.warnings)
+
+
+def test_a_savepoint_is_found_by_its_name_and_its_files_in_its_own_folder(world: World) -> None:
+    world.deployed()
+    world.started()
+    ref = world.snapshot("nightly")
+    explanation = world.control().explain(STREAM, snapshot=SavepointName("nightly"))
+    assert restored(explanation) == ref
+    assert explanation.checked[ref.id] == "good"
+
+
+def test_a_snapshot_that_is_not_there_is_refused_with_those_that_are(world: World, three: list[SnapshotRef]) -> None:
+    control = world.control()
+    decision = control.explain(STREAM, snapshot=CheckpointId(77)).decision
+    assert isinstance(decision, Refuse)
+    assert set(decision.alternatives) == set(three)
+    with pytest.raises(SnapshotUnknown, match="77"):
+        control.restore(STREAM, snapshot=CheckpointId(77))
+
+
+def test_metadata_of_another_stream_is_damage(world: World, three: list[SnapshotRef]) -> None:
+    foreign = (world.root / three[1].folder / METADATA).read_bytes()
+    inspector = Inspector(world.store)
+    (world.root / three[2].folder / METADATA).write_bytes(foreign)
+    pinned = SnapshotRef(
+        three[2].id, three[2].kind, three[2].generation, three[2].folder, three[1].metadata_length,
+        three[1].metadata_sha256,
+    )  # fmt: skip
+    inspector.inspect(world.catalogue(), pinned)
+    assert "belongs to snapshot 2 of stream orders" in inspector.damaged[three[2].id]
+
+
+def test_beyond_the_budget_files_are_compared_by_length(world: World, three: list[SnapshotRef]) -> None:
+    inspector = Inspector(world.store, budget=10)
+    _flip_state(world, three[2])
+    inspector.inspect(world.catalogue(), three[2])
+    assert inspector.found == {three[2].id: "good (1 of 1 files by length only)"}
+    _cut_state(world, three[1])
+    inspector.inspect(world.catalogue(), three[1])
+    assert three[1].id in inspector.damaged
+
+
+def test_fresh_says_what_it_leaves_behind(world: World, three: list[SnapshotRef]) -> None:
+    explanation = world.control().explain(STREAM, fresh=True)
+    assert isinstance(explanation.decision, StartFresh)
+    assert len(explanation.decision.rejected) == 3
+    assert any("left behind" in warning for warning in explanation.warnings)
+
+
+def test_a_refused_start_names_the_alternatives_and_launches_nothing(world: World, three: list[SnapshotRef]) -> None:
+    world.stopped()
+    world.damage_metadata(three[2])
+    with pytest.raises(RestoreRefused, match="checkpoint 2"):
+        world.control().start(STREAM)
+    assert len(world.catalogue().generations) == 1
