@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import os
 import shutil
@@ -37,17 +38,16 @@ def main() -> int:
     arguments = _arguments()
     work = Path(arguments.work)
     work.mkdir(parents=True, exist_ok=True)
-    store = open_store(arguments.root)
+    store = open_store(arguments.root, json.loads(os.environ.get("HEADGATE_ROOT_OPTIONS") or "{}"))
     stream, generation = StreamName(arguments.stream), Generation(arguments.generation)
-    heart = Heart(store, stream, generation, arguments.log)
+    heart = Heart(store, stream, generation)
     try:
         catalogue = read_catalogue(store, stream)
         started = _own_launch(catalogue, generation, arguments.launch)
         deployed = _deployed(catalogue, started)
         settings = Settings(deployed.settings)
-        if arguments.log:
-            take_over_output(Path(arguments.log), settings["headgate.log.max-size"], settings["headgate.log.backups"])
-        heart.start(settings["heartbeat.interval"])
+        take_over_output(Path(started.log), settings["headgate.log.max-size"], settings["headgate.log.backups"])
+        heart.start(settings["heartbeat.interval"], started.log)
         heart.become(StreamState.RESTORING)
         _clean_up_after_earlier(work)
         setup = _setup(store, stream, catalogue, started, deployed, settings, work)
@@ -74,7 +74,6 @@ def _arguments() -> argparse.Namespace:
     for name in ("root", "stream", "launch", "work"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--generation", type=int, required=True)
-    parser.add_argument("--log", default="")
     return parser.parse_args()
 
 

@@ -49,7 +49,7 @@ _COMMIT_ATTEMPTS = 5
 class Ledger:
     """Carries out the coordinator's actions that touch the log, the sinks or the mailbox, one after the other."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - it is where the parts of a life that touch storage meet
         self,
         *,
         store: ObjectStore,
@@ -144,8 +144,8 @@ class Ledger:
     def _beaten(self, record: SlotRecord) -> HeadgateError:
         if isinstance(record, GenerationStarted) and record.generation > self._generation:
             return Fenced(
-                f"generation {self._generation} of stream {self._stream} is fenced: generation {record.generation} was started "
-                f"by {record.by} on {record.host}",
+                f"generation {self._generation} of stream {self._stream} is fenced: "
+                f"generation {record.generation} was started by {record.by} on {record.host}",
                 hint="nothing more is completed or committed here",
             )
         return SlotTaken(

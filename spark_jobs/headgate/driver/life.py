@@ -13,7 +13,7 @@ from pathlib import Path
 
 from headgate.coordinator.coordinator import Coordinator
 from headgate.coordinator.cut import BatchResult, Cut, Group
-from headgate.coordinator.messages import Action, BatchDone, BatchFailed, NotifyComplete, TakeSnapshot, Trigger
+from headgate.coordinator.messages import Action, BatchDone, BatchFailed, Event, NotifyComplete, TakeSnapshot, Trigger
 from headgate.coordinator.policy import CheckpointOptions
 from headgate.driver.engine import Engine, MicroBatch
 from headgate.driver.ledger import Ledger
@@ -136,7 +136,7 @@ class Life:
     def _open_engine(self) -> None:
         try:
             self._engine.open()
-        except BaseException as error:  # handed to the thread that waits for it
+        except BaseException as error:  # noqa: BLE001 - handed to the thread that waits for it
             self._error = error
 
     def _restore_cut(self, files: SnapshotFiles | None, metadata: SnapshotMetadata | None) -> Cut:
@@ -161,7 +161,8 @@ class Life:
         state = metadata.sources.get(self._source)
         if state is None:
             raise StreamFailed(
-                f"the snapshot has positions of {', '.join(metadata.sources) or 'no source'}, the job reads {self._source!r}",
+                f"the snapshot has positions of {', '.join(metadata.sources) or 'no source'}, "
+                f"the job reads {self._source!r}",
                 hint="give the source its uid back, or start with --fresh",
             )
         if state.kind != self._plan.source.source.kind:
@@ -224,10 +225,13 @@ class Life:
             sinks=self._sinks,
             shared=self._shared,
             folders=self._folders,
-            post=lambda event: self._loop.post(event),
+            post=self._post,
             end=self._finish,
             points=setup.points,
         )
+
+    def _post(self, event: Event) -> None:
+        self._loop.post(event)
 
     def _start(self, cut: Cut, groups: list[Group]) -> None:
         setup = self._setup
@@ -236,7 +240,7 @@ class Life:
             participants=participants(self._vertex, self._source, self._sinks),
             cut=cut,
             next_id=setup.started.first_checkpoint,
-            retained=[ref for ref in reversed(setup.catalogue.snapshots)],
+            retained=list(reversed(setup.catalogue.snapshots)),
             groups=groups,
             started_ms=CoordinatorLoop.now_ms(),
         )

@@ -1,4 +1,4 @@
-"""The coordinator's thread: takes events from everybody, asks the coordinator, hands its actions to those who do them."""
+"""The coordinator's thread: takes events from everybody, hands the coordinator's actions to those who do them."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Heart:
 
     SOONEST_S = 0.2
 
-    def __init__(self, store: ObjectStore, stream: StreamName, generation: Generation, log_path: str) -> None:
+    def __init__(self, store: ObjectStore, stream: StreamName, generation: Generation) -> None:
         self._store = store
         self._beat = Heartbeat(
             stream=stream,
@@ -35,7 +35,6 @@ class Heart:
             at_ms=_wall_ms(),
             interval_ms=2000,
             process=identify(),
-            log=log_path,
         )
         self._lock = threading.Lock()
         self._wake = threading.Event()
@@ -46,9 +45,9 @@ class Heart:
     def progress(self) -> Progress:
         return self._beat.progress
 
-    def start(self, interval_ms: int) -> None:
+    def start(self, interval_ms: int, log_path: str) -> None:
         with self._lock:
-            self._beat = replace(self._beat, interval_ms=interval_ms)
+            self._beat = replace(self._beat, interval_ms=interval_ms, log=log_path)
         self._thread.start()
 
     def become(self, state: StreamState, cause: str | None = None) -> None:

@@ -10,7 +10,7 @@ from headgate_contract.snapshot import StateHandle
 
 
 class SharedFiles:
-    """References by snapshot. A file goes only if it comes from a disposed snapshot's own list and nobody else names it."""
+    """References by snapshot: a file goes only if a disposed snapshot's own list has it and nobody else names it."""
 
     def __init__(self) -> None:
         self._files: dict[CheckpointId, frozenset[str]] = {}

@@ -6,6 +6,7 @@ import logging
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from headgate.coordinator.messages import Acknowledged, Declined, Event, TakeSnapshot
@@ -72,7 +73,7 @@ class SnapshotTaker:
             self._submit(action, f"state {vertex.uid}", lambda: self._state(action, vertex, base))
         self._submit(action, f"source {self._source}", lambda: self._position(action))
         for uid, sink in self._sinks.items():
-            self._submit(action, f"sink {uid}", lambda uid=uid, sink=sink: self._prepare(action, uid, sink))
+            self._submit(action, f"sink {uid}", partial(self._prepare, action, uid, sink))
 
     def confirm(self, metadata: SnapshotMetadata) -> None:
         """A checkpoint is complete: its files are the base of the next increment."""

@@ -67,5 +67,5 @@ class SnapshotFiles:
     def _damaged(self, handle: StateHandle, what: str) -> SnapshotDamaged:
         return SnapshotDamaged(
             f"{self.place(handle)} of {self.ref} {what}",
-            hint="restore another snapshot: `headgate snapshots STREAM` lists them, `--fall-back` takes the next older one",
+            hint="`headgate snapshots STREAM` lists the others, `--fall-back` takes the next older one",
         )

@@ -29,7 +29,8 @@ def check_vertices(metadata: SnapshotMetadata, vertex: StatefulVertex | None, al
     """Refuse a snapshot that does not fit the job, before anything is fetched."""
     if vertex is not None and metadata.max_parallelism != vertex.max_parallelism:
         raise RestoreRefused(
-            f"the snapshot has max-parallelism {metadata.max_parallelism}, the stream is set to {vertex.max_parallelism}",
+            f"the snapshot has max-parallelism {metadata.max_parallelism}, "
+            f"the stream is set to {vertex.max_parallelism}",
             hint="pipeline.max-parallelism is fixed for a stream's life: set it back",
         )
     known = set() if vertex is None else {vertex.uid}

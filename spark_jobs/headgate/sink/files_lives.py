@@ -8,6 +8,7 @@ it on the wrong side of its lineage moves it on by one: even places are hidden, 
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import ClassVar
@@ -41,7 +42,8 @@ class Life:
     """The ids that were ever retracted, in order; all others are where they were published."""
 
     def place(self, group: CheckpointId) -> int:
-        return next((span.place for span in self.moved if span.first <= group <= span.last), PUBLISHED)
+        at = bisect_right(self.moved, group, key=lambda span: span.first)
+        return self.moved[at - 1].place if at and group <= self.moved[at - 1].last else PUBLISHED
 
 
 UNBORN = Life(Generation(1), 0, ())

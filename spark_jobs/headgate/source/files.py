@@ -41,9 +41,9 @@ def files(
 ) -> FilesSource:
     """Read the files that appear in the folder `path`, oldest first, at most `max_files_per_trigger` in a micro-batch.
 
-    A file must appear whole (write it elsewhere, then rename), keep its content, and stay while a retained snapshot may
-    replay it. `schema` is a DDL string ("id BIGINT, name STRING"); text needs none. A relative path is seen from the folder
-    that the job was deployed in.
+    A file must appear whole (write it elsewhere, then rename), keep its content, and stay while a retained snapshot
+    may replay it. `schema` is a DDL string ("id BIGINT, name STRING"); text needs none. A relative path is seen from
+    the folder that the job was deployed in.
     """
     if format not in FORMATS:
         raise JobInvalid(f"files({path!r}): the format {format!r} is not known", hint=f"known are {', '.join(FORMATS)}")

@@ -41,7 +41,8 @@ class PositionBook(ABC):
         """The position that a snapshot kept."""
 
     def confirm(self, state: SourceState) -> None:
-        """A checkpoint with this state is complete: later ones may share its files."""
+        """A checkpoint with this state is complete: later ones may share its files. Most books have none."""
+        return
 
 
 class InlineBook(PositionBook):
@@ -57,9 +58,9 @@ class InlineBook(PositionBook):
 class FileListBook(PositionBook):
     """For a source whose position is the list of files that it has handed over.
 
-    The list only grows. A snapshot keeps a base (a compressed file of entries, uploaded once and shared by the snapshots
-    after it) and the entries since then inline; the base is written anew when the rest outgrows it, so that the bytes
-    written stay proportional to the entries.
+    The list only grows. A snapshot keeps a base (a compressed file of entries, uploaded once and shared by the
+    snapshots after it) and the entries since then inline; the base is written anew when the rest outgrows it, so that
+    the bytes written stay proportional to the entries.
     """
 
     INLINE = 200

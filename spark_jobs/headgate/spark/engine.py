@@ -73,7 +73,7 @@ class SparkEngine(Engine):
             if self._query.isActive:
                 return None
             error = self._query.exception()
-        except Exception as gone:
+        except Exception as gone:  # noqa: BLE001 - py4j raises its own and the socket's
             return f"Spark's JVM is gone: {type(gone).__name__}"
         return "the streaming query ended by itself" if error is None else root_cause(error)
 
@@ -96,7 +96,7 @@ class SparkEngine(Engine):
 def _quietly(what: str, stop: Callable[[], None]) -> None:
     try:
         stop()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - it is ending anyway
         log.info("the %s ended with %s", what, type(error).__name__)
 
 
@@ -106,4 +106,4 @@ def _ship_job_by_value() -> None:
 
     for name, module in list(sys.modules.items()):
         if name.startswith("headgate_job_"):
-            cloudpickle.register_pickle_by_value(module)
+            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]

@@ -39,7 +39,7 @@ DEFAULTS = {
 
 
 def spark_settings(settings: Settings) -> dict[str, str]:
-    """What the session is built with: the defaults, what follows from the stream's settings, and then the user's own."""
+    """What the session is built with: the defaults, what follows from the settings, and then the user's own."""
     parallelism = str(settings["parallelism.default"])
     follows = {
         "spark.master": settings["spark.master"],

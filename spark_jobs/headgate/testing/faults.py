@@ -1,0 +1,33 @@
+"""Planted faults: each breaks one rule of the protocol, to show that the checks would see it."""
+
+from __future__ import annotations
+
+import time
+
+from headgate.coordinator.messages import StoreSnapshot
+from headgate.driver.ledger import Ledger
+from headgate_contract.errors import BadInput
+
+
+class CommitBeforeCompletion(Ledger):
+    """Makes a group visible before its completion slot exists, and leaves a crash some time to fall in between."""
+
+    WINDOW_S = 1.0
+
+    def _store_snapshot(self, action: StoreSnapshot) -> None:
+        for group in action.groups:
+            for uid, sink in self._sinks.items():
+                sink.commit(group.id, group.sinks.get(uid, ()))
+        self._points.reach("before-commit")
+        time.sleep(self.WINDOW_S)
+        super()._store_snapshot(action)
+
+
+FAULTS: dict[str, type[Ledger]] = {"commit-before-completion": CommitBeforeCompletion}
+
+
+def broken_ledger(fault: str) -> type[Ledger]:
+    """The ledger with the fault of that name."""
+    if fault not in FAULTS:
+        raise BadInput(f"there is no fault {fault!r}", hint=f"known are {', '.join(FAULTS)}")
+    return FAULTS[fault]

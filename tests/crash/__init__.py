@@ -1,0 +1,1 @@
+"""Streams under fire: input with a known truth, a killer, and a checker that shares no code with Headgate."""

@@ -1,0 +1,142 @@
+"""A stream under fire: deploys the numbering job, starts it, kills its driver's process group, looks at what it says."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headgate_contract.catalogue import Catalogue, read_catalogue
+from headgate_contract.errors import ObjectMissing
+from headgate_contract.heartbeats import TERMINAL, Heartbeat, read_heartbeat
+from headgate_contract.ids import Generation, StreamName
+from headgate_contract.paths import METADATA
+from headgate_contract.restore import RestoreDecision, RestoreFrom
+from headgate_contract.snapshot import read_metadata
+from headgate_contract.store import open_store
+from headgate_control import Control
+from headgate_control.outcomes import Launched
+
+JOB = Path(__file__).resolve().parents[2] / "spark_jobs" / "jobs" / "running_number.py"
+SETTINGS = {
+    "execution.checkpointing.interval": "1 s",
+    "execution.checkpointing.num-retained": "3",
+    "heartbeat.interval": "500 ms",
+    "heartbeat.timeout": "10 s",
+    "restart-strategy.type": "fixed-delay",
+    "restart-strategy.fixed-delay.attempts": "1000",
+    "restart-strategy.fixed-delay.delay": "0 s",
+}
+
+
+@dataclass
+class StreamUnderFire:
+    """One stream below `base`; `engine` is spark or stand-in."""
+
+    base: Path
+    engine: str = "spark"
+    backend: str = "hashmap"
+    settings: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    name: str = "numbers"
+    files_per_batch: int = 2
+
+    @property
+    def given(self) -> Path:
+        return self.base / "in"
+
+    @property
+    def output(self) -> Path:
+        return self.base / "out"
+
+    @property
+    def root(self) -> Path:
+        return self.base / "root"
+
+    def control(self, extra: Mapping[str, str] | None = None) -> Control:
+        """The control plane, whose drivers get the stream's environment."""
+        os.environ.update(
+            {
+                "NUMBERS_IN": str(self.given),
+                "NUMBERS_OUT": str(self.output),
+                "NUMBERS_FILES_PER_BATCH": str(self.files_per_batch),
+                "HEADGATE_WORK": str(self.base / "work"),
+                "HEADGATE_TEST_ENGINE": self.engine,
+                "HEADGATE_TEST_POINT": "",
+                **self.environment,
+                **(extra or {}),
+            }
+        )
+        return Control.open(str(self.root), by="the crash test")
+
+    def deploy(self) -> None:
+        settings = {**SETTINGS, "state.backend.type": self.backend, **self.settings}
+        self.control().deploy(self.name, JOB, settings, directory=self.base)
+
+    def start(self, *, extra: Mapping[str, str] | None = None, wait: bool = True) -> Launched:
+        return self.control(extra).start(self.name, wait=wait)
+
+    def catalogue(self) -> Catalogue:
+        return read_catalogue(open_store(str(self.root)), StreamName(self.name))
+
+    def records_of(self, decision: RestoreDecision) -> int:
+        """How many records the sources had handed over at the snapshot of a decision."""
+        if not isinstance(decision, RestoreFrom):
+            return 0
+        path = f"{decision.snapshot.folder}/{METADATA}"
+        return read_metadata(open_store(str(self.root)).read(path), path).records
+
+    def newest_snapshot_records(self) -> int:
+        """How many records the newest completed snapshot has; it may be retired while we look."""
+        try:
+            refs = self.catalogue().snapshots
+            return self.records_of(RestoreFrom(refs[0], "")) if refs else 0
+        except ObjectMissing:
+            return self.newest_snapshot_records()
+
+    def beat(self, generation: int) -> Heartbeat | None:
+        seen = read_heartbeat(open_store(str(self.root)), StreamName(self.name), Generation(generation))
+        return seen.heartbeat if seen is not None else None
+
+    def wait(self, generation: int, condition: Callable[[Heartbeat], bool], timeout_s: float = 60) -> Heartbeat:
+        """Wait until the generation's heartbeat meets the condition; a driver that has ended cannot any more."""
+        deadline = time.monotonic() + timeout_s
+        beat = self.beat(generation)
+        while time.monotonic() < deadline:
+            beat = self.beat(generation)
+            if beat is not None and condition(beat):
+                return beat
+            if beat is not None and beat.state in TERMINAL:
+                raise AssertionError(f"generation {generation} is {beat.state.value}: {beat.cause}")
+            time.sleep(0.05)
+        raise AssertionError(f"generation {generation}: not within {timeout_s} s; last: {beat}")
+
+
+def kill_group(launched: Launched) -> None:
+    """SIGKILL to the driver's whole process group; returns when its leader is gone."""
+    send(launched, signal.SIGKILL)
+    wait_gone(launched.process.pid)
+
+
+def send(launched: Launched, number: signal.Signals) -> None:
+    try:
+        os.killpg(launched.process.pid, number)
+    except ProcessLookupError:
+        return
+
+
+def wait_gone(pid: int, timeout_s: float = 20) -> None:
+    """Wait until the process has ended, whoever its parent is."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        try:
+            if os.waitpid(pid, os.WNOHANG)[0] == pid:
+                return
+        except ChildProcessError:
+            if not Path(f"/proc/{pid}").exists():
+                return
+        time.sleep(0.02)
+    raise AssertionError(f"process {pid} is still there after {timeout_s} s")
