@@ -141,7 +141,7 @@ class VersionSentences:
         assert elsewhere.read(child, COUNTS)[("a",)] == (99, None)
         assert run.read(first, COUNTS)[("a",)] == (2, None)
 
-    @pytest.mark.parametrize("parallelisms", [(1, 2, 3), (3, 2, 1), (4, 1, 4), (5, 3, 7)], ids=str)
+    @pytest.mark.parametrize("parallelisms", [(1, 3, 2), (5, 2, 3)], ids=str)
     def test_rescaled_subtasks_hold_exactly_their_key_groups(self, run: Run, parallelisms: tuple[int, ...]) -> None:
         """F78, F94, F95: each subtask sees its range only, and all values match, with ranges of uneven size."""
         model: dict[str, Model] = {state.name: {} for state in STATES}

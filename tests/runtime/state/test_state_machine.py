@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -27,6 +28,7 @@ from headgate.state.hashmap import HashMapBackend
 from headgate.state.key_groups import subtask_range
 from headgate.state.merging import SegmentPolicy
 from headgate.state.rocksdb import RocksDBBackend
+from tests.runtime.state.runs import memory_directory
 from tests.runtime.state.samples import (
     KEYS,
     MAX_PARALLELISM,
@@ -82,8 +84,8 @@ class StateHistory(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = tempfile.TemporaryDirectory(prefix="headgate-state-")
-        self.directory = Path(self.folder.name)
+        self.resources = ExitStack()
+        self.directory = self.resources.enter_context(memory_directory(Path(tempfile.gettempdir())))
         self.number = 0
         self.all_branches: list[Branch] = []
         self.open_attempts: list[Attempt] = []
@@ -195,7 +197,7 @@ class StateHistory(RuleBasedStateMachine):
     def teardown(self) -> None:
         for attempt in self.open_attempts:
             attempt.session.discard()
-        self.folder.cleanup()
+        self.resources.close()
 
 
 class HashMapHistory(StateHistory):
@@ -211,4 +213,4 @@ CALM = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], pri
 TestHashMapHistory = HashMapHistory.TestCase
 TestHashMapHistory.settings = settings(CALM, max_examples=25, stateful_step_count=30)
 TestRocksDBHistory = RocksDBHistory.TestCase
-TestRocksDBHistory.settings = settings(CALM, max_examples=4, stateful_step_count=20)
+TestRocksDBHistory.settings = settings(CALM, max_examples=10, stateful_step_count=20)
