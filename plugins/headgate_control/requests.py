@@ -28,8 +28,8 @@ from headgate_control.status import Observer, settings_of_newest
 from headgate_control.telling import not_running
 
 _POLL_S = 0.15
-_LOOK_EVERY_S = 2.0
-_UNANSWERED_S = 5.0
+_LOOK_EVERY_S = 1.0
+_UNANSWERED_S = 2.0
 """For how long an answer may be late after its driver has gone: the storage may show it later than the end."""
 
 
@@ -83,7 +83,7 @@ class Requests:
         """Wait for the answer. Raises RequestFailed, also when the driver dies meanwhile, or RequestTimedOut."""
         mailbox = Mailbox(self.store, stream)
         begun = time.monotonic()
-        looked, dead_since = begun, None
+        looked, dead_since = begun - _LOOK_EVERY_S, None
         while True:
             answer = mailbox.answer(id)
             now = time.monotonic()

@@ -18,7 +18,7 @@ import headgate_contract  # noqa: F401  (the environment must let it be found)
 def main() -> None:
     try:
         job = runpy.run_path(sys.argv[1])
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  (whatever the job's author wrote)
         trace = traceback.format_exc().splitlines()[-3:]
         print(json.dumps({"ok": False, "error": f"{type(error).__name__}: {error}", "traceback": "\n".join(trace)}))
         sys.exit(2)

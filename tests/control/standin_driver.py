@@ -23,7 +23,7 @@ from headgate_contract import wire
 from headgate_contract.catalogue import Catalogue
 from headgate_contract.errors import SlotTaken
 from headgate_contract.heartbeats import Heartbeat, Progress, StreamState, write_heartbeat
-from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName, StreamName, VertexUid
+from headgate_contract.ids import Generation, RequestId, SavepointName, StreamName, VertexUid
 from headgate_contract.log import Slot
 from headgate_contract.mailbox import Answer, Mailbox, Outcome, Request, RequestKind
 from headgate_contract.paths import METADATA, StreamPaths

@@ -31,9 +31,7 @@ def facts(*lasted_s: float, pause_s: float = 1.0) -> RestartFacts:
 
 
 def exponential(*, jitter: float = 0.0, attempts: int = 2**31 - 1) -> ExponentialDelay:
-    return ExponentialDelay(
-        initial_s=1, max_s=10, multiplier=2, reset_after_s=100, jitter=jitter, attempts=attempts
-    )
+    return ExponentialDelay(initial_s=1, max_s=10, multiplier=2, reset_after_s=100, jitter=jitter, attempts=attempts)
 
 
 lifetimes = st.lists(st.floats(0, 1000, allow_nan=False), min_size=1, max_size=30)

@@ -1,0 +1,113 @@
+"""Deploying: the job is checked in a subprocess with a limit, and recorded once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from headgate_contract import wire
+from headgate_contract.durations import Duration
+from headgate_contract.errors import BadInput, Conflict, InvalidName, JobInvalid, StorageUnreachable, UnknownKey
+from headgate_contract.settings import Settings
+from headgate_control import Control
+from headgate_control.deploy import Checker
+from headgate_control.environment import environment_of_drivers
+from tests.control.world import QUICK, STANDIN, STREAM, World
+
+
+def deploy(world: World, **settings: str) -> None:
+    world.control().deploy(STREAM, world.job, settings, directory=world.folder)
+
+
+def test_what_was_deployed_is_recorded_with_its_plan(world: World) -> None:
+    world.write_job("SINKS = {'console': 'duplicates'}")
+    deployed = world.control().deploy(STREAM, world.job, QUICK, directory=world.folder)
+    assert world.catalogue().deployed == deployed
+    assert deployed.job_sha256 == wire.sha256(world.job.read_bytes())
+    assert deployed.settings == Settings(QUICK).given
+    assert deployed.plan["sinks"]["console"]["rollback"] == "duplicates"
+    readable = json.loads((world.root / "streams/orders/stream.json").read_text())["body"]
+    assert readable["deployed"]["job"] == str(world.job)
+
+
+def test_deploying_the_same_again_records_nothing_new(world: World) -> None:
+    deploy(world)
+    deploy(world)
+    assert len(world.catalogue().decisions) == 1
+    deploy(world, **{"heartbeat.interval": "1 s"})
+    world.write_job("# edited")
+    deploy(world, **{"heartbeat.interval": "1 s"})
+    assert [slot.number for slot in world.catalogue().decisions] == [1, 2, 3]
+
+
+def test_history_tells_of_it(world: World) -> None:
+    deploy(world)
+    world.write_job("import nosuchmodule")
+    with pytest.raises(JobInvalid):
+        deploy(world)
+    told = [(event.what, event.outcome, event.by) for event in world.control().history(STREAM)]
+    assert told == [
+        ("deploy", "ISSUED", "anna"),
+        ("deploy", "EXECUTED", "anna"),
+        ("deploy", "ISSUED", "anna"),
+        ("deploy", "FAILED", "anna"),
+    ]
+
+
+def test_a_job_that_does_not_import_shows_its_own_error(world: World) -> None:
+    world.write_job("import nosuchmodule\n")
+    with pytest.raises(JobInvalid, match=r"(?s)No module named 'nosuchmodule'.*job\.py\", line 1"):
+        deploy(world)
+    assert not world.catalogue().decisions
+
+
+def test_a_check_that_never_ends_is_ended(world: World) -> None:
+    world.write_job("CHECK = 'hangs'")
+    checker = Checker(programs=STANDIN, environment=environment_of_drivers({}, {}), timeout=Duration(700))
+    with pytest.raises(JobInvalid, match="was not checked within 700 ms"):
+        checker.plan(world.job, Settings({}), world.folder)
+
+
+def test_a_check_that_dies_says_how(world: World) -> None:
+    world.write_job("import sys\nprint('OSError: no such jar', file=sys.stderr)\nCHECK = 'dies'")
+    with pytest.raises(JobInvalid, match="exit code 7 and no verdict: OSError: no such jar"):
+        deploy(world)
+
+
+def test_a_wrong_setting_is_refused_before_the_job_is_run(world: World) -> None:
+    world.write_job("raise SystemError('was run')")
+    with pytest.raises(UnknownKey, match=r"did you mean 'heartbeat\.interval'"):
+        deploy(world, **{"heartbeat.intervall": "1 s"})
+
+
+def test_a_job_file_or_folder_that_is_not_there(world: World) -> None:
+    with pytest.raises(BadInput, match=r"none\.py cannot be read"):
+        world.control().deploy(STREAM, world.folder / "none.py", {})
+    with pytest.raises(BadInput, match="is not a folder"):
+        world.control().deploy(STREAM, world.job, {}, directory=world.folder / "none")
+
+
+def test_a_name_that_paths_cannot_carry(world: World) -> None:
+    with pytest.raises(InvalidName, match="or/ders"):
+        world.control().deploy("or/ders", world.job, {})
+
+
+def test_a_root_that_cannot_be_written_is_said_before_anything_else(world: World) -> None:
+    world.write_job("raise SystemError('was run')")
+    (world.folder / "file").write_text("")
+    control = Control.open(str(world.folder / "file" / "root"), programs=STANDIN)
+    with pytest.raises(StorageUnreachable, match="cannot be written"):
+        control.deploy(STREAM, world.job, {})
+
+
+def test_start_refuses_a_job_file_that_was_edited_since(world: World) -> None:
+    deploy(world)
+    world.write_job("# edited")
+    with pytest.raises(Conflict, match="has changed since it was deployed; deploy it again"):
+        world.control().start(STREAM)
+    Path(world.job).unlink()
+    with pytest.raises(BadInput, match=r"job\.py cannot be read"):
+        world.control().start(STREAM)
+    assert not world.catalogue().slots

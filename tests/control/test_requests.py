@@ -1,0 +1,238 @@
+"""Requests: who may be asked, what a repeat finds, and how a stream is stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from headgate_contract.errors import Conflict, RequestFailed, RequestTimedOut, StreamNotRunning
+from headgate_contract.heartbeats import StreamState
+from headgate_contract.ids import Generation, RequestId
+from headgate_contract.mailbox import Mailbox, Outcome, RequestKind
+from headgate_contract.records import Stopped
+from headgate_control import Condition, Control
+from headgate_control.outcomes import ProcessSign
+from headgate_control.processes import sign_of, wait_gone
+from tests.control.world import STREAM, World, until
+
+e2e = pytest.mark.e2e
+
+
+@pytest.fixture
+def running(world: World) -> Control:
+    """The control of a stream that runs."""
+    world.deployed()
+    control = world.control()
+    control.start(STREAM)
+    return control
+
+
+def crash(control: Control) -> None:
+    process = control.status(STREAM).process
+    assert process is not None
+    os.killpg(process.pid, signal.SIGKILL)
+    assert wait_gone(process, 10)
+
+
+class TestWithoutADriver:
+    def test_a_stream_that_never_ran_cannot_be_asked(self, world: World) -> None:
+        world.deployed()
+        with pytest.raises(StreamNotRunning, match=r"does not run.*never started; `headgate start orders`"):
+            world.control().checkpoint(STREAM)
+
+    def test_a_dead_one_says_since_when_and_what_was_last_heard(self, world: World) -> None:
+        world.deployed()
+        world.started()
+        world.beat(StreamState.FAILED, cause="SinkFailed: disk full", age_s=42)
+        with pytest.raises(StreamNotRunning, match=r"last heartbeat 42 s ago.*disk full"):
+            world.control().savepoint(STREAM)
+        assert Mailbox(world.store, STREAM).open_requests() == []
+
+    def test_a_stopped_one_needs_no_stop(self, world: World) -> None:
+        world.deployed()
+        world.started()
+        world.stopped()
+        asked = world.control().stop(STREAM)
+        assert asked.request is None
+        assert "nothing to do" in asked.note
+        with pytest.raises(StreamNotRunning):
+            world.control().stop(STREAM, savepoint=True)
+
+    def test_stopping_a_dead_one_says_so_and_nobody_restarts_it(self, world: World) -> None:
+        world.deployed()
+        world.started()
+        world.beat(StreamState.FAILED, cause="SinkFailed: disk full")
+        control = world.control()
+        assert control.lost()
+        asked = control.stop(STREAM)
+        assert "it stays stopped" in asked.note
+        assert control.lost() == []
+
+    def test_stopping_a_dead_one_with_a_savepoint_names_the_newest_snapshot_instead(self, world: World) -> None:
+        world.deployed()
+        world.started()
+        ref = world.snapshot()
+        world.beat(StreamState.FAILED, cause="SinkFailed: disk full")
+        with pytest.raises(StreamNotRunning, match=f"no savepoint was taken.*newest snapshot is {ref}"):
+            world.control().stop(STREAM, savepoint=True)
+        assert world.control().lost() == []
+
+    def test_a_stream_that_never_ran_cannot_be_stopped(self, world: World) -> None:
+        world.deployed()
+        with pytest.raises(StreamNotRunning):
+            world.control().stop(STREAM)
+        with pytest.raises(StreamNotRunning):
+            world.control().cancel(STREAM)
+
+    def test_an_answer_that_only_the_log_tells_counts(self, world: World) -> None:
+        world.deployed()
+        world.started()
+        world.slot(Stopped(generation=Generation(1), reason="stop by anna", request=RequestId("stop-1")))
+        answer = world.control().answer(STREAM, RequestId("stop-1"))
+        assert answer is not None
+        assert answer.outcome is Outcome.DONE
+        assert world.control().wait(STREAM, RequestId("stop-1"), 10).outcome is Outcome.DONE
+        assert world.control().stop(STREAM, id=RequestId("stop-1")).answer == answer
+
+    def test_a_request_that_nobody_answers_times_out_and_may_be_waited_for_again(self, world: World) -> None:
+        world.deployed()
+        world.started()
+        world.beat()
+        control = world.control()
+        request = control.ask(STREAM, RequestKind.CHECKPOINT, id=RequestId("now"))
+        with pytest.raises(RequestTimedOut, match=r"request now within 0\.2 s"):
+            control.wait(STREAM, request.id, 0.2)
+        assert control.ask(STREAM, RequestKind.CHECKPOINT, id=RequestId("now")) == request
+
+
+@e2e
+def test_a_checkpoint_and_a_savepoint_are_taken_and_named(running: Control) -> None:
+    assert running.checkpoint(STREAM).snapshot == 1
+    asked = running.savepoint(STREAM, "nightly")
+    assert asked.snapshot == 2
+    assert [str(ref) for ref in running.snapshots(STREAM)] == ["savepoint nightly (2)", "checkpoint 1"]
+    told = [(event.what, event.outcome) for event in running.history(STREAM)]
+    assert told[-4:] == [
+        ("checkpoint", "ISSUED"),
+        ("checkpoint", "EXECUTED"),
+        ("savepoint", "ISSUED"),
+        ("savepoint", "EXECUTED"),
+    ]
+
+
+@e2e
+def test_a_request_that_is_repeated_gets_the_first_answer(running: Control) -> None:
+    first = running.savepoint(STREAM, "one", id=RequestId("run-7"))
+    again = running.savepoint(STREAM, "two", id=RequestId("run-7"))
+    assert again.answer == first.answer
+    assert len(running.snapshots(STREAM)) == 1
+    crash(running)
+    assert running.savepoint(STREAM, "three", id=RequestId("run-7")).answer == first.answer
+
+
+@e2e
+def test_a_request_that_failed_is_tried_anew_under_the_next_ordinal(world: World) -> None:
+    world.write_job("MODE = 'no-savepoints'")
+    world.deployed()
+    control = world.control()
+    control.start(STREAM)
+    with pytest.raises(RequestFailed, match="could not carry out request run-7: a state file"):
+        control.savepoint(STREAM, id=RequestId("run-7"))
+    with pytest.raises(RequestFailed, match="request run-7~2"):
+        control.savepoint(STREAM, id=RequestId("run-7"))
+
+
+@e2e
+def test_a_name_that_is_taken_is_refused_at_once(running: Control) -> None:
+    running.savepoint(STREAM, "nightly")
+    with pytest.raises(Conflict, match="has a savepoint nightly already"):
+        running.savepoint(STREAM, "nightly")
+
+
+@e2e
+def test_a_driver_that_dies_while_it_is_asked_fails_the_request(world: World) -> None:
+    world.write_job("MODE = 'deaf'")
+    world.deployed()
+    control = world.control()
+    control.start(STREAM)
+    request = control.ask(STREAM, RequestKind.CHECKPOINT)
+    crash(control)
+    with pytest.raises(RequestFailed, match="was not answered: stream orders does not run"):
+        control.wait(STREAM, request.id, 60)
+
+
+@e2e
+def test_stop_ends_the_driver_and_its_process(running: Control) -> None:
+    process = running.status(STREAM).process
+    asked = running.stop(STREAM)
+    assert asked.answer is not None
+    status = running.status(STREAM)
+    assert (status.condition, sign_of(process)) == (Condition.STOPPED, ProcessSign.GONE)
+    assert running.stop(STREAM).request is None
+
+
+@e2e
+def test_stop_with_a_savepoint_is_safe_to_repeat(running: Control) -> None:
+    first = running.stop(STREAM, savepoint="final", id=RequestId("stop-1"))
+    assert first.snapshot == 1
+    again = running.stop(STREAM, savepoint="final", id=RequestId("stop-1"))
+    assert again.answer == first.answer
+    assert [ref.name for ref in running.snapshots(STREAM)] == ["final"]
+
+
+@e2e
+def test_a_stop_whose_savepoint_fails_leaves_the_stream_running_and_protected(world: World) -> None:
+    world.write_job("MODE = 'no-savepoints'")
+    world.deployed()
+    control = world.control()
+    control.start(STREAM)
+    with pytest.raises(RequestFailed, match="a state file could not be written"):
+        control.stop(STREAM, savepoint=True)
+    assert control.status(STREAM).condition is Condition.RUNNING
+    crash(control)
+    assert [lost.stream for lost in control.lost()] == [STREAM]
+
+
+@e2e
+def test_cancel_takes_no_snapshot(running: Control) -> None:
+    running.cancel(STREAM)
+    assert running.status(STREAM).condition is Condition.STOPPED
+    assert running.snapshots(STREAM) == []
+
+
+@e2e
+def test_cancel_kills_a_driver_that_does_not_answer(world: World) -> None:
+    world.write_job("MODE = 'deaf'")
+    world.deployed()
+    control = world.control()
+    launched = control.start(STREAM)
+    asked = control.cancel(STREAM, timeout_s=0.3)
+    assert "was killed" in asked.note
+    assert sign_of(launched.process) is ProcessSign.GONE
+    assert control.status(STREAM).condition is Condition.STOPPED
+    assert control.lost() == []
+
+
+@e2e
+def test_cancel_kills_a_frozen_driver(running: Control) -> None:
+    process = running.status(STREAM).process
+    assert process is not None
+    os.kill(process.pid, signal.SIGSTOP)
+    until(running.lost)
+    running.cancel(STREAM)
+    assert sign_of(process) is ProcessSign.GONE
+    assert running.lost() == []
+
+
+@e2e
+def test_a_frozen_driver_that_was_stopped_finds_the_request_when_it_wakes(running: Control) -> None:
+    process = running.status(STREAM).process
+    assert process is not None
+    os.kill(process.pid, signal.SIGSTOP)
+    until(running.lost)
+    assert "stays stopped" in running.stop(STREAM).note
+    os.kill(process.pid, signal.SIGCONT)
+    assert wait_gone(process, 10)
+    assert "in good order" in running.status(STREAM).text

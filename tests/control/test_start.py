@@ -1,0 +1,296 @@
+"""Starting: who gets the slot, what the driver is given, and how a driver that does not come up is told."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headgate_contract.errors import (
+    BadInput,
+    HeadgateError,
+    LaunchFailed,
+    StorageUnreachable,
+    StreamRunning,
+    StreamUnknown,
+)
+from headgate_contract.heartbeats import StreamState
+from headgate_contract.ids import CheckpointId
+from headgate_contract.process import this_host
+from headgate_contract.restore import RestoreFrom, StartFresh
+from headgate_control import Condition, Control, Launched
+from headgate_control.outcomes import ProcessSign
+from headgate_control.processes import sign_of, terminate, wait_gone
+from tests.control.world import STANDIN, STREAM, World, until
+
+pytestmark = pytest.mark.e2e
+
+
+def outcome(call: Callable[[], object]) -> object:
+    """What `call` returned or raised."""
+    try:
+        return call()
+    except HeadgateError as error:
+        return error
+
+
+def test_start_waits_until_the_driver_runs(world: World) -> None:
+    world.deployed()
+    control = world.control()
+    launched = control.start(STREAM)
+    assert (launched.generation, launched.state) == (1, StreamState.RUNNING)
+    assert isinstance(launched.decision, StartFresh)
+    assert sign_of(launched.process) is ProcessSign.ALIVE
+    status = control.status(STREAM)
+    assert (status.condition, status.by, status.host) == (Condition.RUNNING, "anna", this_host())
+    assert status.process == launched.process
+    started = world.catalogue().newest_generation
+    assert started is not None
+    assert (started.decision, started.log) == (launched.decision, launched.log)
+
+
+def test_the_driver_is_detached_and_gets_no_secret(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__CORE__FERNET_KEY", "hush1")
+    monkeypatch.setenv("AIRFLOW_CONN_DB", "hush2")
+    monkeypatch.setenv("WAREHOUSE_PASSWORD", "hush3")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "for-the-root")
+    world.deployed()
+    launched = world.control().start(STREAM)
+    pid = launched.process.pid
+    assert (os.getsid(pid), os.getpgid(pid)) == (pid, pid)
+    assert Path(f"/proc/{pid}/fd/0").readlink() == Path("/dev/null")
+    log = "\n".join(world.control().logs(STREAM, lines=1000).lines)
+    assert f"cwd {world.folder}" in log
+    assert "hush" not in log
+    assert "AWS_SECRET_ACCESS_KEY=for-the-root" in log
+
+
+def test_a_running_stream_is_not_started_again_and_says_who_where_since_when(world: World) -> None:
+    world.deployed()
+    launched = world.control().start(STREAM)
+    with pytest.raises(StreamRunning) as raised:
+        world.control("boris").start(STREAM)
+    for part in ("generation 1", "running", "anna", this_host(), str(launched.process.pid), "UTC"):
+        assert part in str(raised.value)
+    assert len(world.catalogue().generations) == 1
+
+
+def test_of_many_starts_at_once_one_launches_and_the_others_say_who(world: World) -> None:
+    world.deployed()
+    controls = [world.control(f"person-{number}") for number in range(6)]
+    found: list[object] = []
+    barrier = threading.Barrier(6)
+
+    def start(control: Control) -> None:
+        barrier.wait()
+        found.append(outcome(lambda: control.start(STREAM)))
+
+    threads = [threading.Thread(target=start, args=(control,)) for control in controls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    winners = [one for one in found if isinstance(one, Launched)]
+    losers = [one for one in found if isinstance(one, StreamRunning)]
+    assert (len(winners), len(losers)) == (1, 5), found
+    newest = world.catalogue().newest_generation
+    assert newest is not None
+    assert len(world.catalogue().generations) == 1
+    assert all(f"started by {newest.by}" in str(loser) for loser in losers)
+
+
+@pytest.mark.parametrize(
+    ("job", "said"),
+    [
+        ("import nosuchmodule", ["exit code 1", "No module named 'nosuchmodule'", "job.py, line 1"]),
+        ("MODE = 'exits'", ["exit code 3", "ERROR the port 4040 is taken"]),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", ["signal SIGKILL"]),
+        ("MODE = 'says-failed'", ["the source directory in/ does not exist"]),
+    ],
+)
+def test_a_driver_that_dies_while_starting_fails_the_start_within_seconds(
+    world: World, job: str, said: list[str]
+) -> None:
+    world.write_job(job)
+    world.deployed(headgate__startup_timeout="60 s")
+    begun = time.monotonic()
+    with pytest.raises(LaunchFailed) as raised:
+        world.control().start(STREAM)
+    assert time.monotonic() - begun < 10
+    newest = world.catalogue().newest_generation
+    assert newest is not None
+    for part in (*said, f"its log is {newest.log} on {this_host()}"):
+        assert part in str(raised.value)
+    status = world.control().status(STREAM)
+    assert status.condition is Condition.FAILED
+    assert said[-1] in (status.cause or "")
+    assert [(event.what, event.outcome) for event in world.control().history(STREAM)] == [
+        ("start", "ISSUED"),
+        ("start", "FAILED"),
+    ]
+
+
+def test_a_start_that_failed_is_not_restarted_behind_the_callers_back(world: World) -> None:
+    world.write_job("MODE = 'exits'")
+    world.deployed()
+    with pytest.raises(LaunchFailed):
+        world.control().start(STREAM)
+    assert world.control().status(STREAM).lost is None
+    world.write_job("")
+    world.deployed()
+    assert world.control().start(STREAM).generation == 2
+
+
+def test_a_driver_without_any_sign_of_life_is_ended_at_the_startup_timeout(world: World) -> None:
+    world.write_job("MODE = 'mute'")
+    world.deployed(headgate__startup_timeout="1500 ms")
+    with pytest.raises(LaunchFailed, match=r"launched and silent after 1500 ms.*was ended"):
+        world.control().start(STREAM)
+    status = world.control().status(STREAM)
+    assert (status.condition, status.process_sign) == (Condition.FAILED, ProcessSign.GONE)
+
+
+def test_a_driver_that_restores_for_long_is_left_alone(world: World) -> None:
+    world.write_job("MODE = 'slow'")
+    world.deployed(headgate__startup_timeout="1500 ms")
+    with pytest.raises(LaunchFailed, match="still restoring after 1500 ms"):
+        world.control().start(STREAM)
+    assert world.control().status(STREAM).condition is Condition.RESTORING
+    assert world.catalogue().stop_wanted is None
+    (world.folder / "mark").touch()
+    until(lambda: world.control().status(STREAM).condition is Condition.RUNNING)
+
+
+def test_a_start_without_waiting_returns_at_once(world: World) -> None:
+    world.deployed()
+    assert world.control().start(STREAM, wait=False).state is StreamState.LAUNCHED
+    until(lambda: world.control().status(STREAM).condition is Condition.RUNNING)
+
+
+def test_a_working_folder_that_cannot_be_made_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    (world.folder / "taken").write_text("")
+    monkeypatch.setenv("HEADGATE_WORK", str(world.folder / "taken"))
+    world.deployed()
+    with pytest.raises(LaunchFailed, match=r"could not be started: .*Not a directory"):
+        world.control().start(STREAM)
+    assert world.control().status(STREAM).condition is Condition.FAILED
+
+
+def test_each_launch_has_a_folder_of_its_own_and_old_working_state_is_tidied(world: World) -> None:
+    world.deployed()
+    control = world.control()
+    first = control.start(STREAM)
+    (Path(first.log).parent / "state").mkdir()
+    control.stop(STREAM)
+    second = control.start(STREAM)
+    assert Path(first.log).parent != Path(second.log).parent
+    assert [entry.name for entry in Path(first.log).parent.iterdir()] == ["driver.log"]
+
+
+def test_what_explain_said_is_what_the_next_generation_records(world: World) -> None:
+    world.deployed()
+    control = world.control()
+
+    def explained_then_started(*, fresh: bool = False, fall_back: bool = False) -> None:
+        said = control.explain(STREAM, fresh=fresh, fall_back=fall_back)
+        launched = control.start(STREAM, fresh=fresh, fall_back=fall_back)
+        newest = world.catalogue().newest_generation
+        assert newest is not None
+        assert newest.decision == said.decision == launched.decision
+        assert newest.generation == said.next_generation
+
+    explained_then_started()
+    control.checkpoint(STREAM)
+    control.checkpoint(STREAM)
+    control.cancel(STREAM)
+    explained_then_started()
+    control.checkpoint(STREAM)
+    control.cancel(STREAM)
+    world.damage_metadata(world.catalogue().snapshots[0])
+    explained_then_started(fall_back=True)
+    control.cancel(STREAM)
+    explained_then_started(fresh=True)
+    control.cancel(STREAM)
+    said = control.explain(STREAM, snapshot=CheckpointId(1))
+    assert control.restore(STREAM, snapshot=CheckpointId(1)).decision == said.decision
+    assert isinstance(said.decision, RestoreFrom)
+
+
+class TestRestore:
+    def test_a_running_stream_is_stopped_first_with_a_savepoint(self, world: World) -> None:
+        world.deployed()
+        control = world.control()
+        control.start(STREAM)
+        control.checkpoint(STREAM)
+        launched = control.restore(STREAM, snapshot=CheckpointId(1))
+        assert launched.generation == 2
+        assert isinstance(launched.decision, RestoreFrom)
+        assert launched.decision.snapshot.id == 1
+        assert [ref.kind.value for ref in world.catalogue().snapshots] == ["savepoint", "checkpoint"]
+        assert [(event.what, event.outcome) for event in control.history(STREAM)][-4:] == [
+            ("stop", "ISSUED"),
+            ("stop", "EXECUTED"),
+            ("restore", "ISSUED"),
+            ("restore", "EXECUTED"),
+        ]
+
+    def test_a_restore_that_will_be_refused_stops_nothing(self, world: World) -> None:
+        world.deployed()
+        control = world.control()
+        control.start(STREAM)
+        assert isinstance(outcome(lambda: control.restore(STREAM, snapshot=CheckpointId(9))), Exception)
+        assert control.status(STREAM).condition is Condition.RUNNING
+
+    def test_without_a_savepoint_if_told_so(self, world: World) -> None:
+        world.deployed()
+        control = world.control()
+        control.start(STREAM)
+        control.restore(STREAM, savepoint_first=False)
+        assert all(ref.name is None for ref in world.catalogue().snapshots)
+
+
+def test_a_start_kills_what_is_left_of_a_lost_driver_only_if_it_may(world: World) -> None:
+    world.deployed()
+    control = world.control()
+    first = control.start(STREAM)
+    world.beat(StreamState.FAILED, counter=999, cause="a lie", process=first.process)
+    os.kill(first.process.pid, 19)  # SIGSTOP: it cannot take the lie back
+    world.beat(StreamState.FAILED, counter=999, cause="a lie", process=first.process)
+    second = control.start(STREAM, kill_old=False)
+    assert sign_of(first.process) is ProcessSign.ALIVE
+    os.kill(first.process.pid, 18)  # SIGCONT: it finds itself fenced
+    assert wait_gone(first.process, 10)
+    os.kill(second.process.pid, 19)
+    world.beat(StreamState.FAILED, counter=999, cause="a lie", process=second.process)
+    control.start(STREAM)
+    assert wait_gone(second.process, 10)
+
+
+def test_a_stream_that_was_never_deployed_names_the_nearest(world: World) -> None:
+    world.deployed()
+    with pytest.raises(StreamUnknown, match="did you mean orders"):
+        world.control().start("order")
+    assert not (world.root / "streams/order").exists()
+
+
+def test_a_root_that_cannot_be_written_is_said_first(world: World) -> None:
+    (world.folder / "file").write_text("")
+    with pytest.raises(StorageUnreachable):
+        Control.open(str(world.folder / "file" / "root"), programs=STANDIN).start(STREAM)
+
+
+def test_a_root_in_memory_is_refused() -> None:
+    with pytest.raises(BadInput, match="lives in this process only"):
+        Control.open("memory://here", programs=STANDIN).start(STREAM)
+
+
+def test_term_stops_a_driver_cleanly(world: World) -> None:
+    world.deployed()
+    control = world.control()
+    launched = control.start(STREAM)
+    assert terminate(launched.process, grace_s=10)
+    assert control.status(STREAM).condition is Condition.STOPPED
