@@ -1,4 +1,4 @@
-"""Runs a small, real Airflow on this machine: SQLite, LocalExecutor, free ports; started healthy, stopped without leftovers."""
+"""Runs a small, real Airflow here: SQLite, LocalExecutor, free ports; started healthy, stopped without leftovers."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class LocalAirflow:
         leaders = {leader.name: process for leader in self.leaders if (process := leader.process()) is not None}
         for process in reversed(leaders.values()):
             process.terminate()
-        # The triggerer lingers for some ten seconds; what its triggers wait for is in storage, so it need not be waited for.
+        # The triggerer lingers for ten seconds. It need not be waited for: what its triggers look at is in storage.
         psutil.wait_procs([process for name, process in leaders.items() if name != "triggerer"], timeout=STOP_S)
         left = {*sessions, *(process for leader in self.leaders for process in leader.session())}
         for process in left:

@@ -1,0 +1,121 @@
+"""The forms of the DAGs that people start by hand: for each, its operator, what it is about, and its fields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from airflow.sdk import Param
+
+from headgate_airflow.operators.base import StreamOperator
+from headgate_airflow.operators.restore import RestoreStream
+from headgate_airflow.operators.savepoint import Savepoint
+from headgate_airflow.operators.start import StartStream
+from headgate_airflow.operators.stop import HowToStop, StopStream
+
+_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$"
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One DAG by hand: each field is the operator's argument of that name."""
+
+    operator: type[StreamOperator]
+    about: str
+    fields: Mapping[str, Param]
+
+
+def stream_field(names: Iterable[str]) -> Param:
+    """The choice of a stream; a fleet of one needs none."""
+    known = sorted(names)
+    about: dict[str, Any] = {
+        "type": "string",
+        "enum": known,
+        "title": "Stream",
+        "description": "A stream of streams.yaml.",
+    }
+    return Param(known[0], **about) if len(known) == 1 else Param(**about)
+
+
+def _yes_or_no(title: str, about: str, default: bool) -> Param:
+    return Param(default, type="boolean", title=title, description=about)
+
+
+def _savepoint_name() -> Param:
+    return Param(
+        None,
+        type=["null", "string"],
+        pattern=_NAME,
+        title="Name of the savepoint",
+        description="Letters, digits, '_', '-' and '.'; left empty, it is named by the moment.",
+    )
+
+
+def _fall_back() -> Param:
+    return Param(
+        None,
+        type=["null", "string"],
+        enum=[None, "true", "false"],
+        values_display={"true": "take an older one", "false": "refuse"},
+        title="When the newest snapshot is damaged",
+        description="Left empty, the stream's setting headgate.fall-back decides.",
+    )
+
+
+def _accept_duplicates() -> Param:
+    return _yes_or_no(
+        "Accept duplicates",
+        "Go back behind what is published although a sink cannot take it back. `headgate explain` tells beforehand.",
+        False,
+    )
+
+
+FORMS: Mapping[str, Form] = {
+    "headgate_start": Form(
+        StartStream,
+        "Starts a stream by the rules of restore, and waits until it runs.",
+        {
+            "deploy": _yes_or_no("Deploy first", "Deploy job and settings as streams.yaml has them now.", True),
+            "fresh": _yes_or_no("Without state", "Start at the sources' beginnings, as if it had never run.", False),
+            "fall_back": _fall_back(),
+            "accept_duplicates": _accept_duplicates(),
+        },
+    ),
+    "headgate_stop": Form(
+        StopStream,
+        "Stops a stream; nobody restarts it until it is started again.",
+        {
+            "how": Param(
+                HowToStop.SAVEPOINT.value,
+                type="string",
+                enum=[way.value for way in HowToStop],
+                values_display={
+                    "savepoint": "with a last savepoint",
+                    "checkpoint": "at the next barrier",
+                    "cancel": "at once, without a last snapshot",
+                },
+                title="How",
+            ),
+            "name": _savepoint_name(),
+        },
+    ),
+    "headgate_savepoint": Form(
+        Savepoint, "Takes a savepoint of a running stream; it never expires.", {"name": _savepoint_name()}
+    ),
+    "headgate_restore_to": Form(
+        RestoreStream,
+        "Restores a stream to a snapshot that you choose; a stream that runs is stopped first.",
+        {
+            "snapshot": Param(
+                None,
+                type=["null", "string"],
+                title="Snapshot",
+                description="An id or a savepoint's name (`headgate snapshots STREAM` lists them); empty: the newest.",
+            ),
+            "savepoint_first": _yes_or_no("Savepoint first", "Stop a running stream with a savepoint.", True),
+            "fall_back": _fall_back(),
+            "accept_duplicates": _accept_duplicates(),
+        },
+    ),
+}

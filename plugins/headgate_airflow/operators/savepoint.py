@@ -1,0 +1,106 @@
+"""Savepoint: has a savepoint taken, and reports it as an asset event with its id, folder and size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from airflow.sdk.exceptions import AirflowSkipException
+
+from headgate_airflow.assets import ANY_SAVEPOINT, savepoint_of
+from headgate_airflow.failures import told_to_airflow
+from headgate_airflow.identity import TaskIdentity
+from headgate_airflow.operators.asking import AskingOperator, snapshot_of
+from headgate_airflow.operators.base import flag, optional_text
+from headgate_contract.errors import NotFound
+from headgate_contract.ids import StreamName
+from headgate_contract.paths import METADATA
+from headgate_contract.snapshot import SavepointOrigin, SnapshotRef, decode_metadata
+from headgate_control import Condition, Control
+
+_AT_REST = (Condition.STOPPED, Condition.NEVER_STARTED)
+
+
+class Savepoint(AskingOperator):
+    """Take a savepoint of `stream`, called `name` or by the moment.
+
+    `scheduled` marks it as a schedule's, which a savepoint policy may expire; a person's never expires.
+    `skip_at_rest` skips the task while the stream is stopped on purpose. Returns id, name, folder, generation and
+    size.
+    """
+
+    template_fields: Sequence[str] = (*AskingOperator.template_fields, "name", "scheduled", "skip_at_rest")
+
+    def __init__(
+        self,
+        *,
+        stream: str,
+        name: str | None = None,
+        scheduled: bool | str = False,
+        skip_at_rest: bool | str = False,
+        **kwargs: Any,
+    ) -> None:
+        kwargs.setdefault("outlets", [ANY_SAVEPOINT if "{{" in stream else savepoint_of(stream)])
+        super().__init__(stream=stream, **kwargs)
+        self.name = name
+        self.scheduled = scheduled
+        self.skip_at_rest = skip_at_rest
+
+    @told_to_airflow()
+    def execute(self, context: Mapping[str, Any]) -> Any:
+        control = self.control(context)
+        self._skip_at_rest(control)
+        asked = control.savepoint(
+            self.stream,
+            optional_text(self.name),
+            origin=SavepointOrigin.SCHEDULE if flag(self.scheduled, "scheduled") else SavepointOrigin.PERSON,
+            id=TaskIdentity.of(context).request("savepoint", StreamName(self.stream)),
+            wait=False,
+        )
+        assert asked.request is not None
+        self.await_answer(asked.request.id, "answered", self.until())
+
+    @told_to_airflow()
+    def answered(self, context: Mapping[str, Any], event: Mapping[str, Any]) -> dict[str, Any]:
+        """Called when the trigger has fired."""
+        control = self.control(context)
+        taken = snapshot_of(control, self.stream, self.answer_of(control, event))
+        if taken is None:
+            raise NotFound(f"stream {self.stream} took a savepoint, but it is not retained")
+        result = self.described(taken)
+        self.log.info("stream %s has %s in %s", self.stream, taken, taken.folder)
+        self._emit(context, result)
+        return result
+
+    def described(self, taken: SnapshotRef) -> dict[str, Any]:
+        """What the task returns, and what the asset event carries."""
+        storage = self.hook.storage
+        where = f"{taken.folder}/{METADATA}"
+        metadata = decode_metadata(storage.open().read(where), taken, where)
+        return {
+            "stream": self.stream,
+            "snapshot": int(taken.id),
+            "name": str(taken.name) if taken.name is not None else None,
+            "generation": int(taken.generation),
+            "root": storage.root,
+            "folder": taken.folder,
+            "size": taken.metadata_length + sum(handle.length for handle in metadata.handles()),
+            "records": metadata.records,
+            "watermark_ms": metadata.watermark_ms,
+        }
+
+    def _skip_at_rest(self, control: Control) -> None:
+        if not flag(self.skip_at_rest, "skip_at_rest"):
+            return
+        status = control.status(self.stream)
+        if status.condition in _AT_REST:
+            raise AirflowSkipException(f"stream {self.stream} is at rest: {status.text}")
+
+    def _emit(self, context: Mapping[str, Any], result: dict[str, Any]) -> None:
+        """Attach the event to whichever outlet this task has; repeated by a clear, its readers go by the id."""
+        asset = savepoint_of(self.stream)
+        events = context["outlet_events"]
+        if ANY_SAVEPOINT in self.outlets:
+            events[ANY_SAVEPOINT].add(asset, extra=result)
+        elif asset in self.outlets:
+            events[asset].extra = result

@@ -1,0 +1,93 @@
+"""StopStream: stops a stream with a last savepoint, at the next barrier, or at once."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headgate_airflow.failures import told_to_airflow
+from headgate_airflow.identity import TaskIdentity
+from headgate_airflow.operators.asking import AskingOperator, snapshot_of
+from headgate_airflow.operators.base import optional_text
+from headgate_contract.errors import BadInput, StreamNotRunning
+from headgate_contract.ids import StreamName
+from headgate_contract.snapshot import SnapshotKind
+from headgate_control import Asked, Condition, Control
+
+
+class HowToStop(enum.Enum):
+    """The three ways to end a stream."""
+
+    SAVEPOINT = "savepoint"
+    CHECKPOINT = "checkpoint"
+    CANCEL = "cancel"
+
+
+class StopStream(AskingOperator):
+    """Stop `stream`; from the first moment nobody restarts it. A stream that is stopped already is success.
+
+    `how` is savepoint (a last one, called `name` or by the moment), checkpoint (at the next barrier) or cancel (now).
+    """
+
+    template_fields: Sequence[str] = (*AskingOperator.template_fields, "how", "name")
+
+    def __init__(self, *, how: str | HowToStop = HowToStop.SAVEPOINT, name: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.how = how.value if isinstance(how, HowToStop) else how
+        self.name = name
+
+    @told_to_airflow()
+    def execute(self, context: Mapping[str, Any]) -> Any:
+        control = self.control(context)
+        asked = self._ask(control, TaskIdentity.of(context))
+        if asked is None or asked.request is None:
+            return self._result(control, asked.note if asked is not None else "it had stopped already")
+        return self.await_answer(asked.request.id, "answered", self.until())
+
+    @told_to_airflow()
+    def answered(self, context: Mapping[str, Any], event: Mapping[str, Any]) -> dict[str, Any]:
+        """Called when the trigger has fired."""
+        control = self.control(context)
+        answer = self.answer_of(control, event)
+        taken = snapshot_of(control, self.stream, answer)
+        return self._result(control, "") | ({"snapshot": int(taken.id), "folder": taken.folder} if taken else {})
+
+    def _ask(self, control: Control, me: TaskIdentity) -> Asked | None:
+        """Leave the request, or find the first one; None for a stream that stopped with a savepoint before."""
+        how = how_to_stop(self.how)
+        request = me.request(how.value, StreamName(self.stream))
+        if how is HowToStop.CANCEL:
+            return control.cancel(self.stream, id=request, wait=False)
+        if how is HowToStop.CHECKPOINT:
+            return control.stop(self.stream, id=request, wait=False)
+        try:
+            return control.stop(self.stream, savepoint=optional_text(self.name) or True, id=request, wait=False)
+        except StreamNotRunning:
+            status = control.status(self.stream)
+            newest = status.newest_snapshot
+            if status.condition is Condition.STOPPED and newest and newest.kind is SnapshotKind.SAVEPOINT:
+                return None
+            raise
+
+    def _result(self, control: Control, note: str) -> dict[str, Any]:
+        status = control.status(self.stream)
+        newest = status.newest_snapshot
+        self.log.info("stream %s: %s%s", self.stream, status.text, f" ({note})" if note else "")
+        return {
+            "stream": self.stream,
+            "generation": status.generation,
+            "condition": status.condition.value,
+            "snapshot": int(newest.id) if newest is not None else None,
+            "folder": newest.folder if newest is not None else None,
+            "note": note,
+        }
+
+
+def how_to_stop(text: str) -> HowToStop:
+    """The way that `text` names. Raises BadInput with those that there are."""
+    try:
+        return HowToStop(text)
+    except ValueError:
+        allowed = ", ".join(way.value for way in HowToStop)
+        raise BadInput(f"how is {text!r}", hint=f"allowed are {allowed}") from None

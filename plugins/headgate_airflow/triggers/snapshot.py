@@ -1,0 +1,37 @@
+"""Waits for a snapshot that is newer than a given one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from headgate_airflow.triggers.base import StreamTrigger
+from headgate_contract.snapshot import SnapshotKind, SnapshotRef
+from headgate_control import Control
+
+COMPLETED = "completed"
+
+
+class SnapshotTrigger(StreamTrigger):
+    """Fires when a snapshot of `kind` (savepoint, checkpoint, or any) with an id above `newer_than` is in the log."""
+
+    def __init__(self, *, newer_than: int = 0, kind: str | None = SnapshotKind.SAVEPOINT.value, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.newer_than = newer_than
+        self.kind = kind
+
+    def fields(self) -> dict[str, Any]:
+        return {"newer_than": self.newer_than, "kind": self.kind}
+
+    def waits_for(self) -> str:
+        return f"stream {self.stream} has no {self.kind or 'snapshot'} newer than {self.newer_than}"
+
+    def look(self, control: Control) -> dict[str, Any] | None:
+        found = newest_above(control.snapshots(self.stream), self.newer_than, self.kind)
+        return {"outcome": COMPLETED, "snapshot": int(found.id)} if found is not None else None
+
+
+def newest_above(snapshots: Iterable[SnapshotRef], newer_than: int, kind: str | None) -> SnapshotRef | None:
+    """The newest retained snapshot of `kind` (None: any) with an id above `newer_than`."""
+    found = [ref for ref in snapshots if ref.id > newer_than and kind in (None, ref.kind.value)]
+    return max(found, key=lambda ref: ref.id, default=None)
