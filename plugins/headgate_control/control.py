@@ -281,6 +281,15 @@ class Control:
 
     # -- looking
 
+    @property
+    def root(self) -> str:
+        """The storage root's URL."""
+        return self._store.url
+
+    def deployed(self, stream: str) -> Deployed | None:
+        """What the next start of the stream runs."""
+        return self._catalogues.read(StreamName(stream)).deployed
+
     def streams(self) -> list[str]:
         """The names of all streams that were ever deployed on this root."""
         return [str(name) for name in self._catalogues.names()]

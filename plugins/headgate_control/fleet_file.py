@@ -84,13 +84,7 @@ class Drift:
 def load_fleet(path: Path) -> FleetFile:
     """Read and check the file. Raises BadConfiguration naming the stream, the key, the value and what is allowed."""
     path = path.absolute()
-    try:
-        content = yaml.load(path.read_text(), Loader=_NoDoubles)
-    except OSError as error:
-        raise BadConfiguration(f"{path} cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BadConfiguration(f"{path} is not YAML: {' '.join(str(error).split())}") from None
-    fleet = _mapping(content, str(path), "a mapping with the key 'streams'")
+    fleet = _mapping(_load(path), str(path), "a mapping with the key 'streams'")
     _check_keys(fleet, _FLEET_KEYS, str(path))
     root = _text(fleet["root"], f"{path}: root") if "root" in fleet else None
     declared = _mapping(fleet.get("streams") or {}, f"{path}: streams", "a mapping of stream names")
@@ -112,6 +106,15 @@ def drift(declared: DeclaredStream, deployed: Deployed | None) -> tuple[Drift, .
     if file["job"] == now["job"] and digest != deployed.job_sha256:
         found.append(Drift("job content (sha256)", digest[:12], deployed.job_sha256[:12]))
     return tuple(found)
+
+
+def _load(path: Path) -> object:
+    try:
+        return yaml.load(path.read_text(), Loader=_NoDoubles)
+    except OSError as error:
+        raise BadConfiguration(f"{path} cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise BadConfiguration(f"{path} is not YAML: {' '.join(str(error).split())}") from None
 
 
 def _stream(name: object, entry: object, path: Path, root: str | None) -> DeclaredStream:
@@ -145,6 +148,11 @@ def _stream(name: object, entry: object, path: Path, root: str | None) -> Declar
 
 def _resolved(path: Path, relative: str) -> Path:
     return (path.parent / Path(relative).expanduser()).resolve()
+
+
+def load_settings(path: Path) -> dict[str, object]:
+    """A YAML file with nothing but settings, dotted or nested. Raises BadConfiguration."""
+    return _settings(_load(path) or {}, str(path))
 
 
 def _settings(entry: object, where: str) -> dict[str, object]:
