@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headgate.state.base import StateBackend, StateSession, check_pieces
 from headgate.state.batches import KeyBatch
-from headgate.state.descriptors import StateDescriptor, check_all_compatible, merge_descriptors
+from headgate.state.descriptors import StateDescriptor, merge_descriptors
 from headgate.state.errors import UnknownBackend
 from headgate.state.hashmap import HashMapBackend
 from headgate.state.key_groups import KeyGroupRange
@@ -49,10 +49,8 @@ def restore(
     if all(piece.version.backend == backend.name for piece in pieces):
         return backend.restore(pieces, descriptors, key_groups, max_parallelism, directory, identity)
     pieces = check_pieces(pieces, key_groups, max_parallelism)
-    stored = merge_descriptors(*(piece.version.descriptors for piece in pieces))
-    check_all_compatible(stored, descriptors)
-    stored = merge_descriptors(stored, descriptors)
-    with backend.open(None, stored, key_groups, max_parallelism, directory, identity) as target:
+    merged = merge_descriptors(*(piece.version.descriptors for piece in pieces), descriptors)
+    with backend.open(None, merged, key_groups, max_parallelism, directory, identity) as target:
         for piece in pieces:
             version = piece.version
             source = backend_named(version.backend).open(

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.state.batches import KeyBatch, check_keys
-from headgate.state.descriptors import StateDescriptor, StateKind, check_all_compatible, merge_descriptors
+from headgate.state.descriptors import StateDescriptor, StateKind, merge_descriptors
 from headgate.state.errors import ForeignKeyGroup, RestoreGap, SessionClosed, StateError, UnknownState
 from headgate.state.key_groups import KeyGroupRange, hash_bounds, key_group
 from headgate.state.versions import (
@@ -200,9 +200,9 @@ class StateBackend(ABC):
         if parent is None:
             parent = self.empty((), key_groups, max_parallelism, identity)
         self._check_parent(parent, key_groups, max_parallelism)
-        check_all_compatible(parent.descriptors, descriptors)
+        merged = merge_descriptors(parent.descriptors, descriptors)
         check_files(parent, directory)
-        return self._open(parent, merge_descriptors(parent.descriptors, descriptors), directory, identity)
+        return self._open(parent, merged, directory, identity)
 
     def empty(
         self, descriptors: Sequence[StateDescriptor], key_groups: KeyGroupRange, max_parallelism: int, identity: str
@@ -225,9 +225,7 @@ class StateBackend(ABC):
         the empty version. The pieces' own files are not changed.
         """
         pieces = check_pieces(pieces, key_groups, max_parallelism)
-        merged = merge_descriptors(*(piece.version.descriptors for piece in pieces))
-        check_all_compatible(merged, descriptors)
-        merged = merge_descriptors(merged, descriptors)
+        merged = merge_descriptors(*(piece.version.descriptors for piece in pieces), descriptors)
         for piece in pieces:
             self._check_backend(piece.version)
             check_files(piece.version, piece.directory)

@@ -142,14 +142,6 @@ def check_compatible(old: StateDescriptor, new: StateDescriptor) -> None:
         raise _refusal(old.name, "its namespace", old.namespace or "void", new.namespace or "void")
 
 
-def check_all_compatible(stored: Iterable[StateDescriptor], declared: Iterable[StateDescriptor]) -> None:
-    """`check_compatible` for each name that is in both."""
-    known = {descriptor.name: descriptor for descriptor in stored}
-    for descriptor in declared:
-        if descriptor.name in known:
-            check_compatible(known[descriptor.name], descriptor)
-
-
 def merge_descriptors(*groups: Iterable[StateDescriptor]) -> tuple[StateDescriptor, ...]:
     """All descriptors, each name once, those of later groups behind; the same name twice must be compatible."""
     merged: dict[str, StateDescriptor] = {}

@@ -114,7 +114,6 @@ class Database:
 def _holding(options: ReadOptions, items: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
     """The items; the bound of an iterator lives in its options, which rocksdict does not keep alive."""
     yield from items
-    del options
 
 
 def _options() -> Options:

@@ -18,8 +18,8 @@ from headgate.state.batches import (
     refuse_duplicates,
 )
 from headgate.state.descriptors import StateDescriptor
-from headgate.state.key_groups import KeyGroupRange, hash_bounds
-from headgate.state.keys import Mask, Positions, equal_rows, fingerprint, flatten, take_columns
+from headgate.state.key_groups import Hashes, KeyGroupRange, hash_bounds
+from headgate.state.keys import Mask, Positions, fingerprint, flatten, take_columns
 from headgate.state.lookup import SortedKeys, older_duplicates
 from headgate.state.merging import SegmentPolicy, merge, merge_depth
 from headgate.state.segments import Layout, Segment
@@ -78,7 +78,7 @@ class SegmentTable(StateTable):
         self._session.check_owned(self.descriptor, batch)
         columns = [*batch.keys.columns, *([batch.namespaces] if in_namespace else [])]
         wanted = SortedKeys(batch.hashes, None, flatten(columns))
-        matches = [self._of_keys(segment, wanted, in_namespace) for segment in self._segments()]
+        matches = [_with_hashes(segment, batch.hashes) for segment in self._segments()]
         merged = merge(self.layout, matches, drop_tombstones=True)
         rows, owners = wanted.locate(self._partial_keys(merged, in_namespace))
         order = np.argsort(owners, kind="stable")
@@ -124,17 +124,6 @@ class SegmentTable(StateTable):
         if depth:
             self.written[:depth] = [merge(self.layout, self.written[:depth], drop_tombstones=False)]
 
-    def _of_keys(self, segment: Segment, wanted: SortedKeys, in_namespace: bool) -> Segment:
-        """The rows of a segment that belong to the wanted keys."""
-        here = self._partial_keys(segment, in_namespace)
-        starts = np.searchsorted(here.hashes, wanted.hashes, "left")
-        lengths = np.searchsorted(here.hashes, wanted.hashes, "right") - starts
-        owners = np.repeat(np.arange(len(wanted)), lengths)
-        rows = np.arange(len(owners)) + np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
-        if len(rows):
-            rows = rows[equal_rows(take_columns(here.columns, rows), take_columns(wanted.columns, owners))]
-        return Segment(self.layout, segment.batch.take(pa.array(np.sort(rows))))
-
     def _partial_keys(self, segment: Segment, in_namespace: bool) -> SortedKeys:
         """The keys of a segment's rows without map keys, and without namespaces unless asked for."""
         columns = segment.batch.columns[self.layout.first_key : self.layout.first_subkey]
@@ -151,6 +140,15 @@ class SegmentTable(StateTable):
         columns = segment.batch.columns
         kept = [columns[0], *columns[self.layout.first_key : self.layout.tombstone]]
         return pa.RecordBatch.from_arrays(kept, schema=self.descriptor.entry)
+
+
+def _with_hashes(segment: Segment, hashes: Hashes) -> Segment:
+    """The rows of a segment that have one of the hashes."""
+    hashes = np.unique(hashes)
+    starts = np.searchsorted(segment.hashes, hashes, "left")
+    lengths = np.searchsorted(segment.hashes, hashes, "right") - starts
+    rows = np.arange(int(lengths.sum())) + np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
+    return Segment(segment.layout, segment.batch.take(pa.array(rows)))
 
 
 def _locate(segments: Sequence[Segment], wanted: SortedKeys) -> tuple[Positions, Positions]:

@@ -47,7 +47,15 @@ RECENT = StateDescriptor(
     pa.schema([("items", pa.list_(pa.struct([("at", pa.date32()), ("what", pa.string())])))]),
     namespace=pa.int16(),
 )
-STATES = (COUNTS, TOTALS, VISITS, RECENT)
+CLICKS = StateDescriptor(
+    "clicks",
+    StateKind.MAP,
+    pa.schema([("user", pa.int32())]),
+    pa.schema([("n", pa.int64()), ("last", pa.string())]),
+    namespace=pa.string(),
+    map_key=pa.schema([("page", pa.string())]),
+)
+STATES = (COUNTS, TOTALS, VISITS, RECENT, CLICKS)
 
 _NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 _WORDS = (
@@ -82,12 +90,19 @@ KEYS: Mapping[str, Sequence[Row]] = {
         for page in (None, 0, -7, 2**30)
         for query in (None, b"", b"\0\0", b"q" * 33, b"q" * 34)
     ],
+    "clicks": [
+        (user, page, window)
+        for user in (None, 1, 2, 3)
+        for page in (None, "", "a", "ab")
+        for window in (None, "", "a", "b")
+    ],
     "recent": [(flag, namespace) for flag in (None, False, True) for namespace in (None, -3, 0, 3)],
 }
 VALUES: Mapping[str, Sequence[Row]] = {
     "counts": [(None, None), (1, None), (None, "x"), (-5, ""), (2**40, "longer than sixteen bytes")],
     "totals": [(None,), (Decimal("0.00"),), (Decimal("-12345678901.25"),), (Decimal("7.10"),)],
     "visits": [(None,), (0.0,), (-1.5,), (float("inf"),)],
+    "clicks": [(None, None), (1, None), (None, "x"), (3, "y")],
     "recent": [
         (None,),
         ([],),

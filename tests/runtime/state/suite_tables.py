@@ -17,6 +17,7 @@ from headgate.state.errors import (
 from headgate.state.key_groups import KeyGroupRange
 from tests.runtime.state.runs import HASHES, Run
 from tests.runtime.state.samples import (
+    CLICKS,
     COUNTS,
     KEYS,
     RECENT,
@@ -159,6 +160,30 @@ class TableSentences:
             row: value for row, value in model.items() if row[0] in ("a", None)
         }
         assert entries.num_rows == 40
+
+    def test_entries_of_a_map_in_one_namespace_are_all_of_its_map_keys(self, run: Run) -> None:
+        version = run.write(None, CLICKS, KEYS["clicks"], [(i, None) for i in range(64)])
+        with run.open(version) as session:
+            batch, ordered = keys_of(CLICKS, [(2,), (None,)], HASHES)
+            namespaces = pa.array(["a" if key == (2,) else None for key in ordered])
+            owners, entries = session.table("clicks").entries(KeyBatch(batch.hashes, batch.keys, namespaces))
+        assert sorted(map(repr, (row[1:4] for row in rows_of(entries)))) == sorted(
+            repr((user, page, window)) for user, window in ((2, "a"), (None, None)) for page in (None, "", "a", "ab")
+        )
+        assert [ordered[owner][0] for owner in owners] == entries["user"].to_pylist()
+
+    def test_a_map_without_values_is_a_set(self, run: Run) -> None:
+        state = StateDescriptor("set", StateKind.MAP, COUNTS.key, pa.schema([]), map_key=pa.schema([("m", pa.int8())]))
+        rows: list[Row] = [("a", 1), ("a", 2), ("b", 1)]
+        with run.open(None, [state]) as session:
+            batch, _ = batch_of(state, rows[:2], HASHES)
+            session.table("set").put(batch, values_of(state, []))
+            version = session.seal()
+        with run.open(version, [state]) as session:
+            batch, ordered = batch_of(state, rows, HASHES)
+            _, found = session.table("set").get(batch)
+            assert found.tolist() == [row in rows[:2] for row in ordered]
+            assert content(state, session.table("set")) == dict.fromkeys(rows[:2], ())
 
     def test_entries_of_one_namespace_leave_the_others_out(self, run: Run) -> None:
         rows: list[Row] = [(True, -3), (True, 0), (False, 0), (None, 0)]

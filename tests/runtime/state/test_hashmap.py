@@ -82,6 +82,22 @@ def test_one_seal_merges_no_more_than_its_budget(tmp_path: Path) -> None:
         assert session.table("n").count() > 13_000
 
 
+def test_a_deletion_outlives_merges_that_do_not_reach_what_it_deletes(tmp_path: Path) -> None:
+    backend = HashMapBackend(SegmentPolicy(smallest_tier=4))
+    version = write(backend, None, tmp_path, np.arange(1000))
+    base = version.files[0].name
+    for _ in range(9):
+        with backend.open(version, [NUMBERS], WHOLE, MAX_PARALLELISM, tmp_path, "s") as session:
+            (stored,) = session.table("n").scan()
+            gone = pa.RecordBatch.from_arrays([stored.column("k")[:1]], names=["k"])
+            session.table("n").delete(KeyBatch(stored.column(0).to_numpy()[:1], gone))
+            version = session.seal()
+        assert version.files[-1].name == base
+    assert len(version.files) < 6, "the deletions were merged with each other"
+    with backend.open(version, [NUMBERS], WHOLE, MAX_PARALLELISM, tmp_path, "s") as session:
+        assert session.table("n").count() == 1000 - 9
+
+
 def test_deletions_leave_the_disk_when_nothing_older_is_left(tmp_path: Path) -> None:
     backend = HashMapBackend()
     version = write(backend, None, tmp_path, np.arange(100))
