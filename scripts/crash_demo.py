@@ -113,7 +113,7 @@ class Story:
             kill_group(self._launched)
 
     def _one_kill(self, number: int) -> None:
-        """Most kills come at a random moment at which something is not in a checkpoint yet, some at any, some at start."""
+        """Most kills come when something is not in a checkpoint yet, some at any moment, some while it starts."""
         moment = self._random.choices(("with work to lose", "at any moment", "while it starts"), (8, 1, 1))[0]
         delay = self._random.uniform(0.2, self._longest)
         launched = self._start(f"kill {number} of {self._arguments.kills}", wait=moment != "while it starts")

@@ -50,7 +50,7 @@ def check(given: Path, output: Path) -> Verdict:
     known = ids[order][place] == out_ids
     return Verdict(
         records=len(ids),
-        lost=int(len(np.setdiff1d(ids, unique, assume_unique=True))),
+        lost=len(np.setdiff1d(ids, unique, assume_unique=True)),
         doubled=int((counts - 1).sum()),
         foreign=int((~known).sum()),
         wrong_keys=int((keys[order][place][known] != out_keys[known]).sum()),

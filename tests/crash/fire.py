@@ -1,4 +1,4 @@
-"""A stream under fire: deploys the numbering job, starts it, kills its driver's process group, looks at what it says."""
+"""A stream under fire: deploys the numbering job, starts it, kills its driver's process group, reads what it says."""
 
 from __future__ import annotations
 
@@ -76,8 +76,10 @@ class StreamUnderFire:
         settings = {**SETTINGS, "state.backend.type": self.backend, **self.settings}
         self.control().deploy(self.name, JOB, settings, directory=self.base)
 
-    def start(self, *, extra: Mapping[str, str] | None = None, wait: bool = True) -> Launched:
-        return self.control(extra).start(self.name, wait=wait)
+    def start(
+        self, *, extra: Mapping[str, str] | None = None, wait: bool = True, kill_old: bool = True
+    ) -> Launched:
+        return self.control(extra).start(self.name, wait=wait, kill_old=kill_old)
 
     def catalogue(self) -> Catalogue:
         return read_catalogue(open_store(str(self.root)), StreamName(self.name))

@@ -7,6 +7,7 @@ check-then-act. Before every commit the log is read once more.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -80,6 +81,8 @@ class Ledger:
         self._points = points
         self._mailbox = Mailbox(store, stream)
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledger")
+        self._fenced_lock = threading.Lock()
+        self._fenced_said = False
         self.taker: SnapshotTaker | None = None
 
     def perform(self, action: Action) -> None:
@@ -108,8 +111,7 @@ class Ledger:
                     self.check_not_fenced()
                     self._end(HeadgateError(cause))
         except Fenced as error:
-            self.say("fenced", "EXECUTED", str(error))
-            self._end(error)
+            self.fenced(error)
         except Exception as error:
             log.exception("the ledger failed at %s", type(action).__name__)
             self._fail_unless_fenced(error)
@@ -119,11 +121,18 @@ class Ledger:
         try:
             self.check_not_fenced()
         except Fenced as fenced:
-            self.say("fenced", "EXECUTED", str(fenced))
-            self._end(fenced)
+            self.fenced(fenced)
             return
         except HeadgateError:
             log.warning("the log cannot be read either")
+        self._end(error)
+
+    def fenced(self, error: Fenced) -> None:
+        """End at once: a successor runs. Said once, whoever finds out first."""
+        with self._fenced_lock:
+            first, self._fenced_said = not self._fenced_said, True
+        if first:
+            self.say("fenced", "EXECUTED", str(error))
         self._end(error)
 
     def check_not_fenced(self) -> None:
@@ -226,6 +235,7 @@ class Ledger:
     def _commit_one(self, uid: VertexUid, sink: SinkCommitter, group: Group) -> None:
         for attempt in range(1, _COMMIT_ATTEMPTS + 1):
             self.check_not_fenced()
+            self._points.reach("inside-commit")
             try:
                 sink.commit(group.id, group.sinks.get(uid, ()))
                 return

@@ -279,8 +279,7 @@ class Life:
         try:
             self._ledger.check_not_fenced()
         except Fenced as error:
-            self._ledger.say("fenced", "EXECUTED", str(error))
-            self._finish(error)
+            self._ledger.fenced(error)
 
     def _perform(self, action: Action) -> None:
         if isinstance(action, TakeSnapshot):

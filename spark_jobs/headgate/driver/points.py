@@ -15,6 +15,7 @@ POINTS = (
     "before-slot",
     "after-slot",
     "before-commit",
+    "inside-commit",
     "after-commit",
 )
 VARIABLE = "HEADGATE_TEST_POINT"
