@@ -1,0 +1,1 @@
+"""The sinks: what becomes visible, when, and what happens when somebody dies in between."""

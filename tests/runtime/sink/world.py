@@ -1,0 +1,134 @@
+"""A stream's history as a sink sees it, and what an outsider sees of the sink."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.fs as pafs
+
+from headgate.sink.base import BeginReport, SinkTask, staged_names
+from headgate.sink.files_committer import FilesCommitter
+from headgate.sink.files_writer import FilesWriter
+from headgate_contract.ids import CheckpointId, Generation, StreamName, VertexUid
+from headgate_contract.store import ObjectStore, open_store
+from tests.runtime.sink.stepping_store import SteppingStore
+
+STREAM = StreamName("orders")
+SINK = VertexUid("out")
+Handle = dict[str, Any]
+
+
+def visible_ids(url: str, format: str = "parquet") -> list[int]:
+    """The column `id` of all rows that a plain reader of the folder finds, sorted, with repeats."""
+    if url.startswith("memory://"):
+        memory = fsspec.filesystem("memory")
+        root = "/" + url.removeprefix("memory://")
+        if not memory.exists(root):
+            return []
+        filesystem, path = pafs.PyFileSystem(pafs.FSSpecHandler(memory)), root
+    else:
+        filesystem, path = pafs.LocalFileSystem(), url.removeprefix("file://")
+        if not Path(path).exists():
+            return []
+    table = ds.dataset(path, filesystem=filesystem, format=format).to_table()
+    return sorted(table["id"].to_pylist()) if "id" in table.column_names else []
+
+
+def batch(ids: Iterable[int]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"id": list(ids)})
+
+
+def task(generation: int = 1, *, epoch: int = 1, subtask: int = 0, restart: int = 0) -> SinkTask:
+    return SinkTask(
+        stream=STREAM,
+        sink=SINK,
+        generation=generation,
+        restart=restart,
+        attempt=0,
+        epoch=epoch,
+        subtask=subtask,
+        task_attempt=0,
+    )
+
+
+@dataclass
+class World:
+    """A target with groups of known rows: group n holds the ids n*100, n*100+1, ... one for each of its files."""
+
+    url: str = field(default_factory=lambda: f"memory://{uuid.uuid4().hex}")
+    groups: dict[int, tuple[Handle, ...]] = field(default_factory=dict)
+    split_moves: bool = False
+
+    @property
+    def store(self) -> ObjectStore:
+        return open_store(self.url)
+
+    def copy(self) -> World:
+        """The same, in another place."""
+        other = World(f"{self.url}-{uuid.uuid4().hex}", dict(self.groups), self.split_moves)
+        if self.url.startswith("file://"):
+            shutil.copytree(self.url.removeprefix("file://"), other.url.removeprefix("file://"))
+            return other
+        for info in self.store.list(""):
+            other.store.replace(info.path, self.store.read(info.path))
+        return other
+
+    def forget(self) -> None:
+        """Take it out of memory: fsspec's memory file system is slow when there is much in it."""
+        if not self.url.startswith("memory://"):
+            return
+        memory = fsspec.filesystem("memory")
+        for path in [path for path in memory.store if path.startswith("/" + self.url.removeprefix("memory://"))]:
+            del memory.store[path]
+
+    def stage(self, generation: int, ids: Iterable[int], *, subtask: int = 0) -> tuple[Handle, ...]:
+        writer = FilesWriter(self.store, task(generation, subtask=subtask), "parquet", "snappy")
+        writer.write(batch(ids))
+        return writer.finish()
+
+    def complete(self, generation: int, group: int, *, files: int = 2) -> None:
+        """Stage a group and prepare it; its checkpoint is complete."""
+        handles = [handle for n in range(files) for handle in self.stage(generation, [group * 100 + n], subtask=n)]
+        self.committer(generation).prepare(handles)
+        self.groups[group] = tuple(handles)
+
+    def committer(self, generation: int, before: Callable[[str], None] | None = None) -> FilesCommitter:
+        store = self.store if before is None else SteppingStore(self.store, before, split_moves=self.split_moves)
+        return FilesCommitter(store, STREAM, SINK, Generation(generation))
+
+    def begin(
+        self,
+        generation: int,
+        lineage: Iterable[int],
+        *,
+        carried: Iterable[int] = (),
+        abandoned: Iterable[int] = (),
+        before: Callable[[str], None] | None = None,
+    ) -> BeginReport:
+        return self.committer(generation, before).begin(
+            frozenset(CheckpointId(id) for id in lineage),
+            [(CheckpointId(id), self.groups[id]) for id in carried],
+            [(CheckpointId(id), self.groups[id]) for id in abandoned],
+            staged_names(handle for handles in self.groups.values() for handle in handles),
+        )
+
+    def commit(self, generation: int, group: int, before: Callable[[str], None] | None = None) -> None:
+        self.committer(generation, before).commit(CheckpointId(group), self.groups[group])
+
+    def rows(self, *groups: int) -> list[int]:
+        """The truth."""
+        return sorted(group * 100 + n for group in groups for n in range(len(self.groups[group])))
+
+    def visible(self) -> list[int]:
+        return visible_ids(self.url)
+
+    def staged(self) -> list[str]:
+        return [info.path for info in self.store.list(f"_headgate/{STREAM}/{SINK}/staged")]
