@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from headgate_contract.errors import LogDamaged
-from headgate_contract.ids import CheckpointId, Generation, SavepointName, SlotNumber, StreamName
+from headgate_contract.ids import CheckpointId, Generation, SavepointName, SlotNumber, StreamName, VertexUid
+from headgate_contract.laws import check_decisions, check_slots
 from headgate_contract.log import Slot
 from headgate_contract.records import (
     DecisionRecord,
@@ -29,7 +29,7 @@ from headgate_contract.store import ObjectStore
 
 @dataclass(frozen=True)
 class Catalogue:
-    """A stream's logs, read at one moment."""
+    """A stream's logs, read at one moment. Raises LogDamaged if they break their laws."""
 
     stream: StreamName
     slots: tuple[Slot[SlotRecord], ...]
@@ -37,6 +37,7 @@ class Catalogue:
 
     def __post_init__(self) -> None:
         check_slots(self.stream, self.slots)
+        check_decisions(self.stream, self.decisions)
 
     @property
     def newest_slot(self) -> SlotNumber | None:
@@ -141,71 +142,124 @@ class Catalogue:
                 return ref
         return None
 
+    @cached_property
+    def history(self) -> tuple[SnapshotRef, ...]:
+        """What the newest generation stands on, newest first, retired ones too.
+
+        Its own snapshots, the one that it was started from, what that one's generation had completed until then, and
+        so on. A restore to an older snapshot or a fresh start leaves what it goes back behind out of it, for good.
+        """
+        found: list[SnapshotRef] = []
+        limit: SnapshotRef | None = None
+        for start in reversed(self.generations):
+            if limit is not None and start.generation != limit.generation:
+                continue  # nothing of this generation is under what was restored
+            own = [ref for ref in self.completed if ref.generation == start.generation]
+            kept = {ref.id: ref for ref in own if limit is None or ref.id <= limit.id}
+            if limit is not None:
+                kept[limit.id] = limit
+            found += (kept[id] for id in sorted(kept, reverse=True))
+            if not isinstance(start.decision, RestoreFrom):
+                break
+            limit = start.decision.snapshot
+        return tuple(found)
+
     def lineage(self, ref: SnapshotRef | None) -> frozenset[CheckpointId]:
-        """The ids of all snapshots that `ref` stands on, itself included: whose groups belong to its history."""
+        """The ids of all snapshots that `ref` stands on, itself included: whose groups belong to its history.
+
+        Where retention has deleted slots, every id that may have completed in them is among them.
+        """
         ids: set[CheckpointId] = set()
         while ref is not None:
-            newest = ref
-            ids.update(
-                other.id for other in self.completed if other.generation == newest.generation and other.id <= newest.id
-            )
-            ids.add(newest.id)
-            start = self.generation(newest.generation)
+            ids |= {id for id in self._ids_of(ref.generation) if id <= ref.id} | {ref.id}
+            start = self.generation(ref.generation)
             ref = start.decision.snapshot if start is not None and isinstance(start.decision, RestoreFrom) else None
         return frozenset(ids)
 
-    def abandoned_by(self, ref: SnapshotRef | None) -> tuple[CheckpointId, ...]:
-        """The groups that a restore from `ref` (None: a fresh start) goes back behind, oldest first.
+    @cached_property
+    def exposed(self) -> frozenset[CheckpointId]:
+        """The groups that sinks may show.
 
-        Those that an earlier restore had gone back behind already are among them only if they belong to no other history
-        than the newest: they are retracted, and stay so.
+        A driver goes back behind groups before it completes anything. So these are the groups that the newest
+        generation stands on, its own, and until it has completed a snapshot also what was there before: whether it came
+        to take that back, the log does not tell.
         """
-        newest = self.newest_generation
-        if newest is None:
-            return ()
-        current = self.lineage(self._head(newest))
-        return tuple(sorted(current - self.lineage(ref)))
+        shown: set[CheckpointId] = set()
+        for start in reversed(self.generations):
+            own = self._ids_of(start.generation)
+            base = start.decision.snapshot if isinstance(start.decision, RestoreFrom) else None
+            shown.update(own, self.lineage(base))
+            if own:
+                break
+        return frozenset(shown)
 
-    def _head(self, newest: GenerationStarted) -> SnapshotRef | None:
-        """The last snapshot of the newest history, retired or not."""
-        own = [ref for ref in self.completed if ref.generation == newest.generation]
-        if own:
-            return own[-1]
-        return newest.decision.snapshot if isinstance(newest.decision, RestoreFrom) else None
+    def abandoned_by(self, ref: SnapshotRef | None) -> tuple[CheckpointId, ...]:
+        """The groups that sinks may show and a restore from `ref` (None: a fresh start) goes back behind, in order."""
+        return tuple(sorted(self.exposed - self.lineage(ref)))
 
+    def accepted_duplicates(self, sink: VertexUid) -> frozenset[CheckpointId]:
+        """The groups of which somebody has accepted, at a start since the last completion, that `sink` repeats them."""
+        accepted: set[CheckpointId] = set()
+        for start in reversed(self.generations):
+            if self._ids_of(start.generation):
+                break
+            if start.accept_duplicates:
+                accepted.update(
+                    group for rollback in start.decision.rollbacks if rollback.sink == sink for group in rollback.groups
+                )
+        return frozenset(accepted)
 
-def check_slots(stream: StreamName, slots: Sequence[Slot[SlotRecord]]) -> None:
-    """Hold the log's laws: no hole from the newest generation start on, generations count up, ids are unique.
+    def forgettable(self) -> tuple[SlotNumber, ...]:
+        """The slots that retention may delete, in the order in which it must, which may be broken off anywhere.
 
-    Below the newest generation start retention may have deleted slots, but never a generation start.
-    """
-    starts = [slot for slot in slots if isinstance(slot.record, GenerationStarted)]
-    for expected, slot in enumerate(starts, start=1):
-        assert isinstance(slot.record, GenerationStarted)
-        if slot.record.generation != expected:
-            raise LogDamaged(
-                f"stream {stream}: slot {slot.number} starts generation {slot.record.generation}, not {expected}"
-            )
-    if slots and not starts:
-        raise LogDamaged(f"stream {stream}: the log has {len(slots)} slots but no generation start")
-    tail = [slot for slot in slots if starts and slot.number >= starts[-1].number]
-    for before, after in zip(tail, tail[1:], strict=False):
-        if after.number != before.number + 1:
-            raise LogDamaged(f"stream {stream}: slot {before.number + 1} is missing, {after.number} is there")
-        if isinstance(before.record, Stopped):
-            raise LogDamaged(f"stream {stream}: slot {after.number} follows a stop but starts no generation")
-    seen: set[CheckpointId] = set()
-    for slot in slots:
-        if isinstance(slot.record, SnapshotCompleted):
-            if slot.record.snapshot.id in seen:
-                raise LogDamaged(f"stream {stream}: slot {slot.number} completes {slot.record.snapshot.id} again")
-            seen.add(slot.record.snapshot.id)
+        None from the newest generation start on, and never a generation start. A completion stays while its snapshot is
+        retained, and while a completion that it retires stays: that one would be a candidate again.
+        """
+        newest = max((slot.number for slot in self.slots if isinstance(slot.record, GenerationStarted)), default=0)
+        staying: set[CheckpointId] = {ref.id for ref in self.snapshots}
+        found = []
+        for slot in self.slots:
+            if slot.number >= newest or isinstance(slot.record, GenerationStarted):
+                continue
+            if isinstance(slot.record, SnapshotCompleted):
+                snapshot = slot.record.snapshot
+                if staying.intersection([snapshot.id, *slot.record.retires]):
+                    staying.add(snapshot.id)
+                    continue
+            found.append(slot.number)
+        return tuple(found)
+
+    def _ids_of(self, generation: Generation) -> Sequence[CheckpointId]:
+        """The ids under which `generation` completed snapshots; all that it may have, where its slots were deleted."""
+        return self._ids.get(generation, ())
+
+    @cached_property
+    def _ids(self) -> Mapping[Generation, Sequence[CheckpointId]]:
+        starts = [slot for slot in self.slots if isinstance(slot.record, GenerationStarted)]
+        ends = [*(slot.number for slot in starts[1:]), self.slots[-1].number + 1] if starts else []
+        found: dict[Generation, Sequence[CheckpointId]] = {}
+        position = 0
+        for index, (start, end) in enumerate(zip(starts, ends, strict=True)):
+            position += 1
+            own = []
+            while position < len(self.slots) and self.slots[position].number < end:
+                own.append(self.slots[position].record)
+                position += 1
+            record = self.generations[index]
+            if len(own) == end - start.number - 1:
+                found[record.generation] = [each.snapshot.id for each in own if isinstance(each, SnapshotCompleted)]
+            else:
+                limit = self.generations[index + 1].first_checkpoint
+                found[record.generation] = [CheckpointId(id) for id in range(record.first_checkpoint, limit)]
+        return found
 
 
 def read_catalogue(store: ObjectStore, stream: StreamName) -> Catalogue:
     """Read both logs of `stream`.
 
-    The slots are read before the decisions: a decision that was taken in view of a slot is then never without it.
+    The slots are read before the decisions: a slot that was written in view of a decision (a start, of what was
+    deployed) is then never without it. The other way round does no harm: who acts on less than there is loses the race
+    for the next slot.
     """
     slots = slot_log(store, stream).read()
     return Catalogue(stream, slots, decision_log(store, stream).read())

@@ -1,14 +1,15 @@
-"""Frozen dataclasses to plain JSON values and back, strictly: an unknown, missing or mistyped field is an error by name."""
+"""Frozen dataclasses to plain JSON values and back, strictly: a field that is unknown, missing or mistyped is named."""
 
 from __future__ import annotations
 
 import dataclasses
 import enum
+import math
 import types
 import typing
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, TypeVar, Union, cast
+from typing import Any, TypeVar, Union
 
 from headgate_contract.errors import CorruptObject, HeadgateError
 
@@ -16,7 +17,10 @@ T = TypeVar("T")
 
 
 def to_plain(value: object) -> Any:
-    """`value` as dicts, lists, strings, numbers and None. Members of a tagged union carry their `type`."""
+    """`value` as dicts, lists, strings, numbers and None. Members of a tagged union carry their `type`.
+
+    Raises TypeError for what has no JSON form; a number that is none (NaN, infinity) has none.
+    """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         plain = {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
         tag = getattr(type(value), "TYPE", None)
@@ -29,13 +33,19 @@ def to_plain(value: object) -> Any:
         return [to_plain(item) for item in value]
     if isinstance(value, (frozenset, set)):
         return sorted(to_plain(item) for item in value)
-    if value is None or isinstance(value, (bool, float)):
+    return _plain_scalar(value)
+
+
+def _plain_scalar(value: object) -> Any:
+    if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
         return int(value)
     if isinstance(value, str):
         return str(value)
-    raise TypeError(f"{type(value).__name__} has no JSON form")
+    if isinstance(value, float) and math.isfinite(value):
+        return float(value)
+    raise TypeError(f"{value!r} of type {type(value).__name__} has no JSON form")
 
 
 def from_plain(kind: Any, plain: object, where: str) -> Any:
@@ -61,7 +71,7 @@ def from_plain(kind: Any, plain: object, where: str) -> Any:
     if kind is dict:
         return _expect(plain, dict, where)
     if dataclasses.is_dataclass(kind):
-        return _from_fields(cast("type[Any]", kind), _expect(plain, dict, where), where)
+        return _from_fields(kind, _expect(plain, dict, where), where)
     return _from_scalar(kind, plain, where)
 
 
@@ -80,7 +90,7 @@ def _from_union(kinds: tuple[Any, ...], plain: object, where: str) -> Any:
     tagged = {kind.TYPE: kind for kind in members if hasattr(kind, "TYPE")}
     if tagged:
         tag = _expect(plain, dict, where).get("type")
-        if tag not in tagged:
+        if not isinstance(tag, str) or tag not in tagged:
             raise CorruptObject(f"{where} has the type {tag!r}, known are {', '.join(sorted(tagged))}")
         return from_plain(tagged[tag], plain, where)
     for kind in members:
@@ -90,14 +100,17 @@ def _from_union(kinds: tuple[Any, ...], plain: object, where: str) -> Any:
 
 
 @cache
-def _hints(kind: type[Any]) -> dict[str, Any]:
+def _hints(kind: Any) -> dict[str, Any]:
     return typing.get_type_hints(kind)
 
 
-def _from_fields(kind: type[Any], plain: dict[str, Any], where: str) -> Any:
+def _from_fields(kind: Any, plain: dict[str, Any], where: str) -> Any:
     hints = _hints(kind)
     names = {field.name: field for field in dataclasses.fields(kind)}
-    unknown = set(plain) - set(names) - ({"type"} if hasattr(kind, "TYPE") else set())
+    tag = getattr(kind, "TYPE", None)
+    if tag is not None and plain.get("type", tag) != tag:
+        raise CorruptObject(f"{where} has the type {plain['type']!r}, not {tag!r}")
+    unknown = set(plain) - set(names) - ({"type"} if tag is not None else set())
     if unknown:
         raise CorruptObject(f"{where} has unknown fields: {', '.join(sorted(unknown))}")
     values = {}

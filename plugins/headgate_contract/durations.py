@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 
 from headgate_contract.errors import BadConfiguration
 
@@ -18,9 +19,11 @@ _UNITS_BYTES = {
     **dict.fromkeys(("k", "kb", "kibibytes"), 1 << 10),
     **dict.fromkeys(("m", "mb", "mebibytes"), 1 << 20),
     **dict.fromkeys(("g", "gb", "gibibytes"), 1 << 30),
+    **dict.fromkeys(("t", "tb", "tebibytes"), 1 << 40),
 }
-_PLAIN = re.compile(r"(\d+)\s*([a-z]*)")
-_ISO = re.compile(r"pt(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
+_PLAIN = re.compile(r"([0-9]{1,15})\s*([a-z]*)")
+_ISO = re.compile(r"p(?:([0-9]{1,9})d)?(?:t(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9}(?:\.[0-9]{1,9})?)s)?)?")
+_ISO_MS = (86_400_000, 3_600_000, 60_000, 1000)
 
 
 class Duration(int):
@@ -47,9 +50,9 @@ def parse_duration(text: object, what: str = "duration") -> Duration:
         if plain and (not plain[2] or plain[2] in _UNITS_MS):
             return Duration(int(plain[1]) * (_UNITS_MS[plain[2]] if plain[2] else 1))
         iso = _ISO.fullmatch(lowered)
-        if iso and any(iso.groups()):
-            hours, minutes, seconds = (float(part or 0) for part in iso.groups())
-            return Duration(int(hours * 3_600_000 + minutes * 60_000 + seconds * 1000))
+        if iso and any(iso.groups()) and not lowered.endswith("t"):
+            parts = zip(iso.groups(), _ISO_MS, strict=True)
+            return Duration(int(sum(Decimal(part or 0) * unit for part, unit in parts)))
     raise BadConfiguration(
         f"{what}: {text!r} is not a duration", hint="write it like '10 s', '500 ms', '5 min', '1 h' or 'PT10S'"
     )

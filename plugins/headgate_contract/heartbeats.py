@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headgate_contract import wire
-from headgate_contract.errors import CorruptObject
+from headgate_contract.errors import CorruptObject, ObjectMissing
 from headgate_contract.ids import CheckpointId, Generation, StreamName
 from headgate_contract.paths import HEARTBEATS, StreamPaths, heartbeat_of
 from headgate_contract.store import ObjectStore
@@ -81,7 +81,10 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A heartbeat with its age by the storage's own clock; `heartbeat` is None, and `fault` says why, if it cannot be read."""
+    """A heartbeat with its age by the storage's own clock.
+
+    `heartbeat` is None, and `fault` says why, if it cannot be read.
+    """
 
     stream: StreamName
     generation: Generation
@@ -100,8 +103,9 @@ def read_heartbeats(store: ObjectStore) -> dict[tuple[StreamName, Generation], S
     found = {}
     for info in store.list(HEARTBEATS):
         whose = heartbeat_of(info.path)
-        if whose is not None:
-            found[whose] = _seen(store, whose, info.path, max(0.0, now - info.modified))
+        seen = _seen(store, whose, info.path, max(0.0, now - info.modified)) if whose is not None else None
+        if whose is not None and seen is not None:
+            found[whose] = seen
     return found
 
 
@@ -112,9 +116,14 @@ def read_heartbeat(store: ObjectStore, stream: StreamName, generation: Generatio
     return _seen(store, (stream, generation), path, max(0.0, store.now() - info.modified)) if info else None
 
 
-def _seen(store: ObjectStore, whose: tuple[StreamName, Generation], path: str, age_s: float) -> Seen:
+def _seen(store: ObjectStore, whose: tuple[StreamName, Generation], path: str, age_s: float) -> Seen | None:
+    """None, if it was deleted since it was listed."""
     try:
         beat = wire.decode("heartbeat", store.read(path), Heartbeat, path)
+    except ObjectMissing:
+        return None
     except CorruptObject as error:
         return Seen(*whose, None, age_s, str(error))
+    if (beat.stream, beat.generation) != whose:
+        return Seen(*whose, None, age_s, f"{path} holds the heartbeat of {beat.stream}, generation {beat.generation}")
     return Seen(*whose, beat, age_s)

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headgate_contract import wire
-from headgate_contract.errors import CorruptObject
+from headgate_contract.errors import CorruptObject, ObjectMissing
 from headgate_contract.ids import StreamName
-from headgate_contract.paths import StreamPaths
+from headgate_contract.paths import StreamPaths, moment_of
 from headgate_contract.store import ObjectStore
 
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """Something happened: `what` (launch, checkpoint, savepoint, fenced, ...) went to `outcome` (ISSUED, EXECUTED, FAILED)."""
+    """Something happened: `what` (launch, checkpoint, fenced, ...) went to `outcome` (ISSUED, EXECUTED, FAILED)."""
 
     at_ms: int
     what: str
@@ -39,6 +39,9 @@ def read_history(store: ObjectStore, stream: StreamName) -> list[Event]:
     for info in store.list(StreamPaths(stream).history):
         try:
             events.append(wire.decode("event", store.read(info.path), Event, info.path))
+        except ObjectMissing:
+            continue  # deleted since it was listed
         except CorruptObject as error:
-            events.append(Event(at_ms=0, what="unreadable", outcome="FAILED", by="history", text=str(error)))
+            at_ms = moment_of(info.path) or int(info.modified * 1000)
+            events.append(Event(at_ms=at_ms, what="unreadable", outcome="FAILED", by="history", text=str(error)))
     return events

@@ -14,13 +14,11 @@ class _Name(str):
     __slots__ = ()
     noun: ClassVar[str] = "name"
     pattern: ClassVar[re.Pattern[str]] = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+    rule: ClassVar[str] = "use 1 to 100 letters, digits, '_', '-' and single '.', starting with a letter or digit"
 
     def __new__(cls, value: str) -> Self:
         if not isinstance(value, str) or not cls.pattern.fullmatch(value) or ".." in value:
-            raise InvalidName(
-                f"{value!r} is not a valid {cls.noun}",
-                hint="use 1 to 100 letters, digits, '_', '-' and single '.', starting with a letter or digit",
-            )
+            raise InvalidName(f"{value!r} is not a valid {cls.noun}", hint=cls.rule)
         return super().__new__(cls, value)
 
 
@@ -50,9 +48,11 @@ class RequestId(_Name):
 
     __slots__ = ()
     noun = "request id"
-    pattern = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.~-]{0,199}")
+    pattern = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}(~[1-9][0-9]{0,8})?")
+    rule = "use 1 to 200 letters, digits, '_', '-' and single '.', starting with a letter or digit; `~2` counts retries"
 
     def next_ordinal(self) -> RequestId:
+        """The id of the next try."""
         base, _, ordinal = self.partition("~")
         return RequestId(f"{base}~{int(ordinal or 1) + 1}")
 

@@ -1,4 +1,4 @@
-"""The mailbox: requests that callers leave for a driver, and the driver's answers; a request's id is its idempotency key."""
+"""The mailbox: requests that callers leave for a driver, and its answers; a request's id is its idempotency key."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headgate_contract import wire
-from headgate_contract.errors import CorruptObject
+from headgate_contract.errors import CorruptObject, ObjectMissing
 from headgate_contract.ids import RequestId, StreamName
 from headgate_contract.paths import StreamPaths
 from headgate_contract.store import ObjectStore
@@ -29,7 +29,10 @@ class Outcome(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What is wanted. `generation` is whom it was meant for: a later one answers it as failed and does nothing."""
+    """What is wanted. `generation` is whom it was meant for: a later one answers it as failed and does nothing.
+
+    The nonce makes its bytes unique: of callers who use one id at once, each knows whether the request is its own.
+    """
 
     id: RequestId
     kind: RequestKind
@@ -67,33 +70,42 @@ class Mailbox:
 
         If that one has failed, the request takes the next ordinal of its id and is tried anew.
         """
-        while not self._store.create(self._paths.request(request.id), wire.encode("request", request)):
+        while True:
+            is_ours = self._store.create(self._paths.request(request.id), wire.encode("request", request))
             answer = self.answer(request.id)
             if answer is None or answer.outcome is Outcome.DONE:
-                return self._read(request.id)
+                return request if is_ours else self._read(request.id)
             request = replace(request, id=request.id.next_ordinal())
-        return request
 
     def answer(self, request: RequestId) -> Answer | None:
         """The answer to `request`, or None while there is none."""
         path = self._paths.answer(request)
-        if self._store.stat(path) is None:
+        try:
+            data = self._store.read(path)
+        except ObjectMissing:
             return None
-        answer: Answer = wire.decode("answer", self._store.read(path), Answer, path)
+        answer: Answer = wire.decode("answer", data, Answer, path)
+        if answer.id != request:
+            raise CorruptObject(f"{path} holds the answer to {answer.id}")
         return answer
 
     def open_requests(self, known: frozenset[str] = frozenset()) -> list[Request | CorruptRequest]:
-        """The requests without an answer whose file names are not in `known`, oldest first."""
-        answered = {info.path.rsplit("/", 1)[-1] for info in self._store.list(self._paths.answers)}
+        """The requests without an answer whose names are not in `known`, oldest first.
+
+        A file that cannot be read as a request is given as CorruptRequest: it blocks none of the others.
+        """
+        found = self._store.list(self._paths.requests)
+        answered = {_name(self._paths.answers, info.path) for info in self._store.list(self._paths.answers)}
         waiting = [
-            info
-            for info in self._store.list(self._paths.requests)
-            if (name := info.path.rsplit("/", 1)[-1]) not in answered and name.removesuffix(".json") not in known
+            (info.modified, name, info.path)
+            for info in found
+            if (name := _name(self._paths.requests, info.path)) not in answered and name not in known
         ]
-        return [self._open(info.path) for info in sorted(waiting, key=lambda info: (info.modified, info.path))]
+        opened = [self._open(name, path) for _, name, path in sorted(waiting)]
+        return [request for request in opened if request is not None]
 
     def reply(self, answer: Answer) -> bool:
-        """Record `answer`; False if the request has one already, which then stands."""
+        """Record `answer`; False if the request has another one already, which then stands."""
         return self._store.create(self._paths.answer(answer.id), wire.encode("answer", answer))
 
     def _read(self, request: RequestId) -> Request:
@@ -101,15 +113,21 @@ class Mailbox:
         found: Request = wire.decode("request", self._store.read(path), Request, path)
         return found
 
-    def _open(self, path: str) -> Request | CorruptRequest:
-        name = path.rsplit("/", 1)[-1].removesuffix(".json")
+    def _open(self, name: str, path: str) -> Request | CorruptRequest | None:
         try:
             request: Request = wire.decode("request", self._store.read(path), Request, path)
+        except ObjectMissing:
+            return None  # deleted since it was listed
         except CorruptObject as error:
             return CorruptRequest(name, str(error))
         if request.id != name:
             return CorruptRequest(name, f"{path} holds the request {request.id}")
         return request
+
+
+def _name(folder: str, path: str) -> str:
+    """What the file at `path` is called among the requests or answers; only a direct child can be a request's id."""
+    return path.removeprefix(f"{folder}/").removesuffix(".json")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from headgate_contract.errors import InvalidName
 from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName, SlotNumber, StreamName
 
 METADATA = "_metadata"
@@ -12,8 +13,9 @@ HEARTBEATS = "fleet/heartbeats"
 CLOCK = "fleet/clock"
 STREAMS = "streams"
 
-_HEARTBEAT = re.compile(r"(?P<stream>.+)\.g(?P<generation>\d+)\.json")
-_SLOT = re.compile(r"(?P<number>\d{8})\.json")
+_HEARTBEAT = re.compile(r"(?P<stream>.+)\.g(?P<generation>[1-9][0-9]*)\.json")
+_EVENT = re.compile(r"(?P<at_ms>[0-9]{15})-[^/]+\.json")
+_SLOT = re.compile(r"(?P<number>[0-9]{8}|[1-9][0-9]{8,})\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ class StreamPaths:
 
 
 def numbered(folder: str, number: SlotNumber) -> str:
-    """The path of a log's entry."""
+    """The path of a log's entry: eight digits, and more when there are more."""
     return f"{folder}/{number:08d}.json"
 
 
@@ -95,13 +97,31 @@ def number_of(path: str) -> SlotNumber | None:
     return SlotNumber(int(match["number"])) if match and int(match["number"]) else None
 
 
+def moment_of(path: str) -> int | None:
+    """The moment, in milliseconds, that the name of the event at `path` tells, or None."""
+    match = _EVENT.fullmatch(path.rsplit("/", 1)[-1])
+    return int(match["at_ms"]) if match else None
+
+
 def heartbeat_of(path: str) -> tuple[StreamName, Generation] | None:
     """Whose heartbeat lies at `path`, or None when the file is none."""
-    match = _HEARTBEAT.fullmatch(path.rsplit("/", 1)[-1])
-    return (StreamName(match["stream"]), Generation(int(match["generation"]))) if match else None
+    folder, _, name = path.rpartition("/")
+    match = _HEARTBEAT.fullmatch(name)
+    if match is None or folder != HEARTBEATS:
+        return None
+    stream = _stream(match["stream"])
+    return (stream, Generation(int(match["generation"]))) if stream is not None else None
 
 
 def stream_of(path: str) -> StreamName | None:
     """The stream that `path` belongs to, or None."""
     parts = path.split("/")
-    return StreamName(parts[1]) if len(parts) > 2 and parts[0] == STREAMS else None
+    return _stream(parts[1]) if len(parts) > 2 and parts[0] == STREAMS else None
+
+
+def _stream(name: str) -> StreamName | None:
+    """`name` as a stream's, or None when Headgate cannot have written it: a stray file must not hide the others."""
+    try:
+        return StreamName(name)
+    except InvalidName:
+        return None

@@ -1,7 +1,7 @@
-"""Says which process a pid means, so that launcher and driver spell it the same and a reused pid is not mistaken for it.
+"""Says which process a pid means; launcher and driver spell it the same, and a reused pid is not mistaken for it.
 
-On Linux `started` is `ticks:N`, the kernel's own count since boot: it cannot move when the wall clock is set. Elsewhere it
-is `lstart:...`, what `ps` prints.
+On Linux `started` is `ticks:N`, the kernel's own count since boot: it cannot move when the wall clock is set. Elsewhere
+it is `lstart:...`, what `ps` prints.
 """
 
 from __future__ import annotations

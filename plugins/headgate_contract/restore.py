@@ -12,6 +12,7 @@ from headgate_contract.snapshot import SnapshotRef
 
 if TYPE_CHECKING:
     from headgate_contract.catalogue import Catalogue
+    from headgate_contract.records import GenerationStarted
 
 
 class Rollback(enum.Enum):
@@ -61,6 +62,14 @@ class StartFresh:
 
 
 @dataclass(frozen=True, slots=True)
+class Alternative:
+    """What could be restored instead, and what each sink would do with the groups that it goes back behind."""
+
+    snapshot: SnapshotRef
+    rollbacks: tuple[SinkRollback, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Refuse:
     """Do not start; a person has to choose."""
 
@@ -68,7 +77,11 @@ class Refuse:
     reason: str
     rejected: tuple[Rejected, ...] = ()
     alternatives: tuple[SnapshotRef, ...] = ()
+    """What can be named instead: first what the newest generation stands on, then what it left behind; newest first."""
     rollbacks: tuple[SinkRollback, ...] = ()
+    """What was refused, when it is refused for what sinks would do."""
+    costs: tuple[Alternative, ...] = ()
+    """The alternatives again, each with what it would do to the sinks."""
 
 
 RestoreDecision = RestoreFrom | StartFresh | Refuse
@@ -111,7 +124,7 @@ def decide_restore(facts: RestoreFacts) -> RestoreDecision:
     """What the next start restores, why, and what was not taken."""
     match facts.wanted:
         case Fresh():
-            return _fresh(facts, "asked for a start without state (--fresh)")
+            return _fresh(facts, "asked for a start without state (--fresh)", "a start without state was asked for")
         case Named(name):
             return _named(facts, name)
         case Newest():
@@ -119,76 +132,132 @@ def decide_restore(facts: RestoreFacts) -> RestoreDecision:
 
 
 def _newest(facts: RestoreFacts) -> RestoreDecision:
-    catalogue = facts.catalogue
-    newest = catalogue.newest_generation
+    """The newest snapshot of the history that the newest generation stands on.
+
+    That is one of its own, or else the one that it was started from: so a rollback, or a start without state, is not
+    undone by a crash right after it.
+    """
+    newest = facts.catalogue.newest_generation
     if newest is None:
-        return _fresh(facts, "the stream has never run")
-    own = sorted(catalogue.completed_by(newest.generation), key=lambda ref: ref.id, reverse=True)
-    base = catalogue.base_of(newest.generation)
-    candidates = [(ref, f"the newest snapshot that generation {newest.generation} completed") for ref in own]
-    if base is not None:
-        candidates.append((base, f"generation {newest.generation} itself was started from it and completed none since"))
-    if not candidates:
-        if catalogue.snapshots and not isinstance(newest.decision, StartFresh):
-            return Refuse(
-                f"the snapshot that generation {newest.generation} was started from is retired",
-                alternatives=tuple(catalogue.snapshots),
-            )
-        return _fresh(facts, f"generation {newest.generation} started without state and completed no snapshot")
-    return _first_good(facts, candidates)
-
-
-def _first_good(facts: RestoreFacts, candidates: list[tuple[SnapshotRef, str]]) -> RestoreDecision:
-    rejected: list[Rejected] = []
-    for ref, reason in candidates:
-        why = facts.damaged.get(ref.id)
+        return _fresh(facts, "the stream has never run", "")
+    if not facts.catalogue.history:
+        return _fresh(
+            facts,
+            f"generation {newest.generation} started without state and completed no snapshot",
+            f"generation {newest.generation} was started without state and left it behind",
+        )
+    head, *older = facts.catalogue.history
+    why = _fault(facts, head)
+    if why is None:
+        return _restore(facts, head, _why_head(head, newest), (), f"older than {head}")
+    rejected = [Rejected(head, why)]
+    for ref in older:
+        if ref.id in facts.catalogue.retired:
+            continue  # subsumed long ago
+        why = _fault(facts, ref)
         if why is None:
-            if rejected:
-                reason = (
-                    f"falling back: {len(rejected)} newer snapshot{'s are' if len(rejected) > 1 else ' is'} damaged"
-                )
-            return _restore(facts, ref, reason, tuple(rejected))
+            return _fall_back(facts, ref, rejected)
         rejected.append(Rejected(ref, why))
-        if not facts.fall_back:
-            others = tuple(other for other, _ in candidates if other.id not in facts.damaged)
-            hint = f"`--fall-back` takes {others[0]}" if others else "no older snapshot can be restored"
-            return Refuse(f"{ref} is damaged: {why}; {hint}", tuple(rejected), others)
-    return Refuse("every snapshot is damaged", tuple(rejected))
+    return _refuse_damaged(facts, rejected, "no older snapshot of its history can be restored")
+
+
+def _fault(facts: RestoreFacts, ref: SnapshotRef) -> str | None:
+    """Why `ref` cannot be restored, if it cannot."""
+    if ref.id in facts.catalogue.retired:
+        return "it is retired: its files may be gone"
+    return facts.damaged.get(ref.id)
+
+
+def _why_head(head: SnapshotRef, newest: GenerationStarted) -> str:
+    if head.generation == newest.generation:
+        return f"the newest snapshot that generation {newest.generation} completed"
+    return f"generation {newest.generation} itself was started from it and completed none since"
+
+
+def _fall_back(facts: RestoreFacts, ref: SnapshotRef, rejected: list[Rejected]) -> RestoreDecision:
+    if not facts.fall_back:
+        return _refuse_damaged(facts, rejected[:1], f"`--fall-back` takes {ref}")
+    count = f"{len(rejected)} newer snapshot{'s' if len(rejected) > 1 else ''}"
+    return _restore(facts, ref, f"falling back: {count} cannot be restored", tuple(rejected), f"older than {ref}")
+
+
+def _refuse_damaged(facts: RestoreFacts, rejected: list[Rejected], way_out: str) -> Refuse:
+    first = rejected[0]
+    return _with_alternatives(facts, f"{first.snapshot} cannot be restored: {first.why}; {way_out}", tuple(rejected))
+
+
+def _with_alternatives(facts: RestoreFacts, reason: str, rejected: tuple[Rejected, ...]) -> Refuse:
+    """A refusal that names what could be restored instead, and what that would do to the sinks."""
+    catalogue = facts.catalogue
+    ids = {ref.id for ref in catalogue.history}
+    good = [ref for ref in catalogue.snapshots if _fault(facts, ref) is None]
+    others = tuple(sorted(good, key=lambda ref: (ref.id in ids, ref.id), reverse=True))
+    costs = tuple(Alternative(ref, _rollbacks(facts, ref)) for ref in others)
+    return Refuse(reason, rejected, others, costs=costs)
 
 
 def _named(facts: RestoreFacts, name: CheckpointId | SavepointName) -> RestoreDecision:
-    ref = facts.catalogue.find(name)
+    catalogue = facts.catalogue
+    ref = catalogue.find(name)
     if ref is None:
-        return Refuse(f"there is no retained snapshot {name}", alternatives=tuple(facts.catalogue.snapshots))
+        gone = [other for other in catalogue.completed if name in (other.id, other.name)]
+        what = f"{gone[-1]} is retired: its files may be gone" if gone else f"there is no snapshot {name}"
+        return _with_alternatives(facts, what, ())
     why = facts.damaged.get(ref.id)
     if why is not None:
-        others = tuple(other for other in facts.catalogue.snapshots if other.id not in facts.damaged and other != ref)
-        return Refuse(f"{ref} is damaged: {why}", (Rejected(ref, why),), others)
-    newer = tuple(
-        Rejected(other, "newer than the one that was named") for other in facts.catalogue.snapshots if other.id > ref.id
-    )
-    return _restore(facts, ref, f"{ref} was named", newer)
+        return _with_alternatives(facts, f"{ref} is damaged: {why}", (Rejected(ref, why),))
+    return _restore(facts, ref, f"{ref} was named", (), "older than the one that was named")
 
 
-def _restore(facts: RestoreFacts, ref: SnapshotRef, reason: str, rejected: tuple[Rejected, ...]) -> RestoreDecision:
-    rollbacks = _rollbacks(facts, facts.catalogue.abandoned_by(ref))
+def _restore(
+    facts: RestoreFacts, ref: SnapshotRef, reason: str, rejected: tuple[Rejected, ...], why_older: str
+) -> RestoreDecision:
+    rollbacks = _rollbacks(facts, ref)
     refusal = _refuse_duplicates(facts, rollbacks, f"restoring {ref}")
-    return refusal or RestoreFrom(ref, reason, rejected, rollbacks)
+    return refusal or RestoreFrom(ref, reason, (*rejected, *_passed_over(facts, ref, rejected, why_older)), rollbacks)
 
 
-def _fresh(facts: RestoreFacts, reason: str) -> RestoreDecision:
-    rollbacks = _rollbacks(facts, facts.catalogue.abandoned_by(None))
+def _passed_over(
+    facts: RestoreFacts, taken: SnapshotRef, rejected: tuple[Rejected, ...], why_older: str
+) -> list[Rejected]:
+    """Why none of the other retained snapshots is the one that is restored."""
+    history = {ref.id for ref in facts.catalogue.history}
+    named = isinstance(facts.wanted, Named)
+    told = {taken.id, *(each.snapshot.id for each in rejected)}
+    found = []
+    for ref in facts.catalogue.snapshots:
+        if ref.id in told:
+            continue
+        if ref.id in facts.damaged:
+            why = facts.damaged[ref.id]
+        elif named:
+            why = "newer than the one that was named" if ref.id > taken.id else why_older
+        else:
+            why = why_older if ref.id in history else "an earlier restore or start without state left it behind"
+        found.append(Rejected(ref, why))
+    return found
+
+
+def _fresh(facts: RestoreFacts, reason: str, why_not: str) -> RestoreDecision:
+    rollbacks = _rollbacks(facts, None)
     refusal = _refuse_duplicates(facts, rollbacks, "starting without state")
-    rejected = tuple(Rejected(ref, "a start without state was asked for") for ref in facts.catalogue.snapshots)
+    rejected = tuple(Rejected(ref, why_not) for ref in facts.catalogue.snapshots)
     return refusal or StartFresh(reason, rejected, rollbacks)
 
 
-def _rollbacks(facts: RestoreFacts, groups: tuple[CheckpointId, ...]) -> tuple[SinkRollback, ...]:
+def _rollbacks(facts: RestoreFacts, ref: SnapshotRef | None) -> tuple[SinkRollback, ...]:
+    groups = facts.catalogue.abandoned_by(ref)
     return tuple(SinkRollback(sink, action, groups) for sink, action in sorted(facts.sinks.items())) if groups else ()
 
 
 def _refuse_duplicates(facts: RestoreFacts, rollbacks: tuple[SinkRollback, ...], doing: str) -> Refuse | None:
-    certain = [rollback.sink for rollback in rollbacks if rollback.action is Rollback.DUPLICATES]
+    """A refusal, if a sink would repeat what nobody has accepted yet, now or at a start that came to nothing."""
+    certain = [
+        rollback.sink
+        for rollback in rollbacks
+        if rollback.action is Rollback.DUPLICATES
+        and not facts.catalogue.accepted_duplicates(rollback.sink).issuperset(rollback.groups)
+    ]
     if not certain or facts.accept_duplicates:
         return None
     return Refuse(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from headgate_contract.cron import check_cron
 from headgate_contract.durations import Duration, parse_duration, parse_size
 from headgate_contract.errors import BadConfiguration, UnknownKey
 
@@ -74,6 +75,10 @@ def _text(text: object, what: str) -> str:
     if not isinstance(text, str) or not text.strip():
         raise BadConfiguration(f"{what}: {text!r} is not a text")
     return text.strip()
+
+
+def _cron(text: object, what: str) -> str:
+    return check_cron(_text(text, what), what)
 
 
 def _positive_duration(text: object, what: str) -> Duration:
@@ -205,13 +210,24 @@ OPTIONS = (
         "The pace of micro-batches; 0 is as fast as they come.",
     ),
     Option("headgate.fall-back", _boolean, False, "Take an older snapshot, loudly, when the newest one is damaged."),
-    Option("headgate.savepoint.cron", _text, None, "When the savepoint DAG of the stream runs."),
+    Option("headgate.savepoint.cron", _cron, None, "When the savepoint DAG of the stream runs."),
     Option("headgate.log.max-size", parse_size, 16 << 20, "The driver's log is rotated at this size."),
     Option("headgate.log.backups", _integer(1, 1000), 4, "How many rotated logs are kept."),
     Option("headgate.work-dir", _text, None, "Where a driver keeps working state and logs on its host."),
     Option("spark.master", _text, "local[2]", "The Spark master that the driver connects to."),
 )
 """Every option. Keys that begin with `spark.` are passed to Spark as they are."""
+
+_ELSEWHERE = dict.fromkeys(
+    (
+        "execution.checkpointing.dir",
+        "execution.checkpointing.savepoint-dir",
+        "state.checkpoints.dir",
+        "state.savepoints.dir",
+    ),
+    "snapshots are kept below the storage root (--root)",
+)
+"""Flink's keys for what is no setting of a stream here, and where it is said instead."""
 
 _BY_KEY = {option.key: option for option in OPTIONS}
 _CURRENT = {old: option.key for option in OPTIONS for old in option.deprecated}
@@ -221,14 +237,16 @@ class Settings(Mapping[str, Any]):
     """Checked settings: `settings["execution.checkpointing.interval"]` is a Duration, or the default."""
 
     def __init__(self, given: Mapping[str, object]) -> None:
-        self._given = {}
+        self._given: dict[str, str] = {}
         self._values: dict[str, Any] = {}
-        for key, value in given.items():
+        written: dict[str, str] = {}
+        for key, value in ((str(key), value) for key, value in given.items()):
             current = _CURRENT.get(key, key)
-            if current in self._given:
-                raise BadConfiguration(f"{key} and {current} are the same setting", hint=f"keep {current}")
+            if current in written:
+                raise BadConfiguration(f"{written[current]} and {key} are the same setting", hint=f"keep {current}")
+            written[current] = key
+            self._values[current] = _parse(current, value, key)
             self._given[current] = _plain(value)
-            self._values[current] = _parse(current, value)
         self._check_together()
 
     def __getitem__(self, key: str) -> Any:
@@ -264,24 +282,31 @@ class Settings(Mapping[str, Any]):
         if self["parallelism.default"] > self["pipeline.max-parallelism"]:
             raise BadConfiguration(
                 f"parallelism.default ({self['parallelism.default']}) is above pipeline.max-parallelism "
-                f"({self['pipeline.max-parallelism']})"
+                f"({self['pipeline.max-parallelism']})",
+                hint="a subtask needs a key group at least",
             )
-        if self["headgate.savepoint.cron"] is not None:
-            from headgate_contract.cron import check_cron
-
-            check_cron(self["headgate.savepoint.cron"], "headgate.savepoint.cron")
+        first, longest = (self[f"restart-strategy.exponential-delay.{name}-backoff"] for name in ("initial", "max"))
+        if first > longest:
+            raise BadConfiguration(
+                f"restart-strategy.exponential-delay.initial-backoff ({first}) is above max-backoff ({longest})"
+            )
 
 
 def _plain(value: object) -> str:
     return ("true" if value else "false") if isinstance(value, bool) else str(value)
 
 
-def _parse(key: str, value: object) -> Any:
+def _parse(key: str, value: object, written: str) -> Any:
+    """The value of the setting `key`, which a person has `written` perhaps under an older name."""
     option = _BY_KEY.get(key)
     if option is not None:
-        return option.parse(value, key)
+        return option.parse(value, written)
     if key.startswith("spark."):
+        if value is None or not isinstance(value, (str, bool, int, float)):
+            raise BadConfiguration(f"{written}: {value!r} is neither a text nor a number")
         return _plain(value)
+    if key in _ELSEWHERE:
+        raise UnknownKey(f"unknown setting {key!r}", hint=_ELSEWHERE[key])
     known = [*_BY_KEY, *_CURRENT]
     near = difflib.get_close_matches(key, known, 1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else "docs/operations.md lists the settings"

@@ -1,4 +1,8 @@
-"""Versioned JSON: every stored object names its kind and version; a newer version is refused by name."""
+"""Versioned JSON: every stored object names its kind and version; a newer version is refused by name.
+
+An object is one line of UTF-8: `{"body":...,"headgate":"<kind>","version":<n>}`, keys sorted. docs/formats/ describes
+every kind's body.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +33,22 @@ T = TypeVar("T")
 def encode(kind: str, body: object) -> bytes:
     """The canonical bytes of `body`: sorted keys, one line, a newline at the end."""
     envelope = {"headgate": kind, "version": VERSIONS[kind], "body": to_plain(body)}
-    return (json.dumps(envelope, sort_keys=True, separators=(",", ":"), ensure_ascii=False) + "\n").encode()
+    text = json.dumps(envelope, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    # A lone surrogate (a file name that is no UTF-8) is written as its JSON escape, and comes back as it was.
+    return f"{text}\n".encode("utf-8", "backslashreplace")
 
 
 def decode(kind: str, data: bytes, body: type[T] | Any, where: str) -> Any:
     """Read a `body` of `kind` back from `data`; `where` names the object in errors."""
     try:
-        envelope = json.loads(data.decode())
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        envelope = json.loads(data.decode(), parse_constant=_refuse_constant)
+        return _open(kind, envelope, body, where)
+    except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, a number too long to be one, nested without end
         raise CorruptObject(f"{where} is not a {kind} file: {error}") from None
-    if not isinstance(envelope, dict) or set(envelope) != {"headgate", "version", "body"}:
+
+
+def _open(kind: str, envelope: object, body: type[T] | Any, where: str) -> Any:
+    if not isinstance(envelope, dict) or not {"headgate", "version"} <= set(envelope):
         raise CorruptObject(f"{where} is not a {kind} file: the envelope is missing")
     if envelope["headgate"] != kind:
         raise CorruptObject(f"{where} is a {envelope['headgate']} file, not a {kind} file")
@@ -50,7 +60,13 @@ def decode(kind: str, data: bytes, body: type[T] | Any, where: str) -> Any:
             f"{where} is a {kind} file of version {version}; this Headgate reads up to {VERSIONS[kind]}",
             hint="upgrade Headgate on this side",
         )
+    if set(envelope) != {"headgate", "version", "body"}:
+        raise CorruptObject(f"{where} is not a {kind} file: the envelope is not that of version {version}")
     return from_plain(body, envelope["body"], where)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number")
 
 
 def sha256(data: bytes) -> str:
