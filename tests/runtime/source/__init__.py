@@ -1,0 +1,1 @@
+"""Sources without Spark: positions, the log of lines, and what fills it."""
