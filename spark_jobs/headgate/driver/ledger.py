@@ -89,6 +89,18 @@ class Ledger:
         """Queue an action; what becomes of it is posted to the coordinator."""
         self._pool.submit(self._perform, action)
 
+    def look(self) -> None:
+        """See soon, between two actions, whether a successor has started; if so, end."""
+        self._pool.submit(self._look)
+
+    def _look(self) -> None:
+        try:
+            self.check_not_fenced()
+        except Fenced as error:
+            self.fenced(error)
+        except HeadgateError as error:
+            log.warning("the log could not be looked at: %s", error)
+
     def close(self) -> None:
         self._pool.shutdown(wait=True)
 

@@ -33,7 +33,7 @@ from headgate.state.vertex import StatefulVertex
 from headgate.step.operators import StepClock
 from headgate.step.task import BatchIdentity, KeyedStage, SinkStage, StepAck, StepTask
 from headgate_contract.catalogue import Catalogue
-from headgate_contract.errors import Fenced, HeadgateError, SnapshotDamaged, StreamFailed
+from headgate_contract.errors import HeadgateError, SnapshotDamaged, StreamFailed
 from headgate_contract.heartbeats import Progress, StreamState, read_heartbeat
 from headgate_contract.ids import CheckpointId, Generation, StreamName, VertexUid
 from headgate_contract.paths import StreamPaths
@@ -264,7 +264,7 @@ class Life:
             setup.stream,
             self._generation,
             post=self._loop.post,
-            check_fenced=self._check_fenced,
+            look_at_log=self._ledger.look,
             say=self._ledger.say,
         )
         self._loop.start()
@@ -274,12 +274,6 @@ class Life:
         self._heart.become(StreamState.RUNNING)
         self._ear.start()
         self._ledger.say("start", "EXECUTED", f"generation {self._generation} runs")
-
-    def _check_fenced(self) -> None:
-        try:
-            self._ledger.check_not_fenced()
-        except Fenced as error:
-            self._ledger.fenced(error)
 
     def _perform(self, action: Action) -> None:
         if isinstance(action, TakeSnapshot):

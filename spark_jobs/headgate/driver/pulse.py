@@ -100,13 +100,13 @@ class Ear:
         generation: Generation,
         *,
         post: Callable[[Event], None],
-        check_fenced: Callable[[], None],
+        look_at_log: Callable[[], None],
         say: Callable[[str, str, str], None],
     ) -> None:
         self._mailbox = Mailbox(store, stream)
         self._generation = generation
         self._post = post
-        self._check_fenced = check_fenced
+        self._look_at_log = look_at_log
         self._say = say
         self._known: set[str] = set()
         self._closed = threading.Event()
@@ -123,11 +123,13 @@ class Ear:
     def _run(self) -> None:
         while not self._closed.wait(self.INTERVAL_S):
             try:
-                self._check_fenced()
+                self._look_at_log()
                 for request in self._mailbox.open_requests(frozenset(self._known)):
                     self._take(request)
             except StorageError as error:
                 log.warning("the mailbox cannot be read: %s", error)
+            except Exception:
+                log.exception("the ear goes on after")
 
     def _take(self, request: Request | CorruptRequest) -> None:
         if isinstance(request, CorruptRequest):
