@@ -179,8 +179,8 @@ class TextServer:
         while not self._closing.is_set():
             end, breaks = self._until(at)
             if end > at:
-                client.sendall(self.text.data[at:end])
                 self._note(at, end)
+                client.sendall(self.text.data[at:end])
                 at = end
             elif select.select([client], [], [], _TICK_S)[0] and not client.recv(64):
                 return  # it has hung up
