@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headgate.driver.engine import Engine, EngineSetup, Json, MicroBatch
+from headgate.driver.loop import StreamEnding
 from headgate.source.positions import PositionBook
 from headgate.spark.chain import add_key, apply_transforms, check_schema, root_cause, run_step
 from headgate.spark.readers import reader_of
@@ -52,7 +53,10 @@ class SparkEngine(Engine):
         self._reader.seed(self._folder, position)
 
         def on_batch(frame: DataFrame, number: int) -> None:
-            handler(MicroBatch(number, frame))
+            try:
+                handler(MicroBatch(number, frame))
+            except StreamEnding:
+                self._stopping.wait()  # Spark waits for this callback when it stops: hold it, but no longer
 
         writer = self._frame.writeStream.foreachBatch(on_batch).option("checkpointLocation", self._folder.as_uri())
         pace = self._setup.settings["headgate.trigger-interval"]

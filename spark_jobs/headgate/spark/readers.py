@@ -47,6 +47,10 @@ class Reader(ABC):
             raise StreamFailed(f"Spark's offset log of batch {batch} has {len(lines)} lines instead of 3")
         return {"batch": batch, "offset": lines[2]}
 
+    def close(self) -> None:
+        """End what the reader runs by itself. It also dies with the process."""
+        return
+
 
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)

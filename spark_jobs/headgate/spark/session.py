@@ -41,6 +41,4 @@ def start_session(name: str, settings: Settings, directory: Path) -> SparkSessio
     builder = SparkSession.builder.appName(name)
     for key, value in wanted.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("WARN")
-    return session
+    return builder.getOrCreate()
