@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headgate_contract.catalogue import Catalogue
@@ -15,6 +16,7 @@ from headgate_contract.restore import (
     RestoreFacts,
     RestoreFrom,
     Rollback,
+    SinkRollback,
     Wanted,
     decide_restore,
 )
@@ -165,17 +167,27 @@ def as_text(explanation: Explanation) -> str:
     if decision.rejected:
         lines.append("not taken:")
         lines += [f"  {rejected.snapshot}: {rejected.why}" for rejected in decision.rejected]
-    if isinstance(decision, Refuse) and decision.alternatives:
-        lines.append("could be restored instead (restore --from ID):")
-        lines += [f"  {ref}: {explanation.checked.get(ref.id, 'not looked at')}" for ref in decision.alternatives]
+    if isinstance(decision, Refuse):
+        lines += _alternatives(decision, explanation.checked)
     if decision.rollbacks:
         lines.append("what sinks published since then:")
-        lines += [
-            f"  {rollback.sink}: {_ROLLBACK_TEXT[rollback.action]} ({_groups(rollback.groups)})"
-            for rollback in decision.rollbacks
-        ]
+        lines += [f"  {_rollback(rollback)}" for rollback in decision.rollbacks]
     lines += [f"warning: {warning}" for warning in explanation.warnings]
     return "\n".join(lines)
+
+
+def _alternatives(decision: Refuse, checked: Mapping[CheckpointId, str]) -> list[str]:
+    """What could be named instead, whether it is good, and what it would cost."""
+    costs = {cost.snapshot.id: cost.rollbacks for cost in decision.costs}
+    lines = ["could be restored instead (restore --from ID):"] if decision.alternatives else []
+    for ref in decision.alternatives:
+        lines.append(f"  {ref}: {checked.get(ref.id, 'not looked at')}")
+        lines += [f"    {_rollback(rollback)}" for rollback in costs.get(ref.id, ())]
+    return lines
+
+
+def _rollback(rollback: SinkRollback) -> str:
+    return f"{rollback.sink}: {_ROLLBACK_TEXT[rollback.action]} ({_groups(rollback.groups)})"
 
 
 _ROLLBACK_TEXT = {

@@ -82,6 +82,8 @@ class Launcher:
     def start(self, started: GenerationStarted, stream: StreamName, deployed: Deployed, place: Place) -> Driver:
         """Start the driver of the claimed generation. Raises LaunchFailed if the system refuses."""
         reap()
+        heartbeat = StreamPaths(stream).heartbeat(started.generation)
+        self.store.delete(heartbeat)  # left of a stream of this name whose folder somebody removed
         command = [*self.programs.driver, "--root", self.store.url, "--stream", stream]
         command += ["--generation", str(started.generation), "--launch", started.launch, "--work", str(place.work)]
         try:
@@ -106,7 +108,7 @@ class Launcher:
         interval = Settings(deployed.settings)["heartbeat.interval"]
         first = _first_heartbeat(stream, started.generation, place.log, interval, identity)
         # Created, not replaced: the driver may have spoken already.
-        self.store.create(StreamPaths(stream).heartbeat(started.generation), wire.encode("heartbeat", first))
+        self.store.create(heartbeat, wire.encode("heartbeat", first))
         return Driver(process, identity, stream, started.generation, place.log)
 
     def wait_running(self, driver: Driver, deployed: Deployed) -> Heartbeat:

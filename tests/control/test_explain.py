@@ -86,7 +86,10 @@ def test_a_damaged_newest_checkpoint_is_refused_naming_what_would_do(
     assert explanation.decision.rejected[0].snapshot == three[2]
     assert said in explanation.decision.rejected[0].why
     assert three[1] in explanation.decision.alternatives
-    assert "--fall-back" in as_text(explanation)
+    text = as_text(explanation)
+    assert "--fall-back" in text
+    assert f"{three[1]}: good" in text
+    assert "out: is taken back (of checkpoint 3)" in text, "each alternative tells what it costs"
 
 
 def test_an_alternative_is_offered_only_if_it_is_good_itself(world: World, three: list[SnapshotRef]) -> None:

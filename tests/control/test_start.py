@@ -18,11 +18,11 @@ from headgate_contract.errors import (
     StreamRunning,
     StreamUnknown,
 )
-from headgate_contract.heartbeats import StreamState
+from headgate_contract.heartbeats import ProcessIdentity, StreamState
 from headgate_contract.ids import CheckpointId
-from headgate_contract.process import this_host
+from headgate_contract.process import identify, this_host
 from headgate_contract.restore import RestoreFrom, StartFresh
-from headgate_control import Condition, Control, Launched
+from headgate_control import Condition, Control, Launched, launch
 from headgate_control.outcomes import ProcessSign
 from headgate_control.processes import sign_of, terminate, wait_gone
 from tests.control.world import STANDIN, STREAM, World, until
@@ -169,6 +169,26 @@ def test_a_start_without_waiting_returns_at_once(world: World) -> None:
     world.deployed()
     assert world.control().start(STREAM, wait=False).state is StreamState.LAUNCHED
     until(lambda: world.control().status(STREAM).condition is Condition.RUNNING)
+
+
+def test_a_driver_that_speaks_before_its_launcher_is_not_talked_over(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def driver_speaks_first(pid: int) -> ProcessIdentity | None:
+        world.beat(StreamState.FAILED, counter=7, cause="that was quick")
+        return identify(pid)
+
+    monkeypatch.setattr(launch, "identify", driver_speaks_first)
+    world.write_job("MODE = 'mute'")
+    world.deployed()
+    with pytest.raises(LaunchFailed, match="that was quick"):
+        world.control().start(STREAM)
+
+
+def test_a_heartbeat_left_by_an_earlier_stream_of_this_name_is_not_the_drivers(world: World) -> None:
+    world.deployed()
+    world.beat(StreamState.FAILED, generation=1, cause="long ago")
+    assert world.control().start(STREAM).state is StreamState.RUNNING
 
 
 def test_a_working_folder_that_cannot_be_made_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
