@@ -78,7 +78,7 @@ class HashMapSession(StateSession):
         files = [file for file in merged if file is not None]
         for part in parts:
             taken = [step.key_groups for step in plan if part in _covering(parts, step.key_groups)[: step.depth]]
-            left = _without(part.key_groups, taken)
+            left = part.key_groups.without(taken)
             if left:
                 file = part.file or self._write(part.segment, part.key_groups)
                 for key_groups in left:
@@ -188,16 +188,3 @@ def _adjacent(plan: Iterable[Merge]) -> list[list[Merge]]:
         else:
             runs.append([step])
     return runs
-
-
-def _without(key_groups: KeyGroupRange, taken: Iterable[KeyGroupRange]) -> list[KeyGroupRange]:
-    """What is left of a range when others, ascending, are taken out of it."""
-    left: list[KeyGroupRange] = []
-    start = key_groups.start
-    for hole in taken:
-        if hole.start > start:
-            left.append(KeyGroupRange(start, hole.start - 1))
-        start = max(start, hole.end + 1)
-    if start <= key_groups.end:
-        left.append(KeyGroupRange(start, key_groups.end))
-    return left

@@ -8,6 +8,7 @@ Subtasks own contiguous ranges of key groups, by Flink's formulas.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import overload
 
@@ -51,6 +52,18 @@ class KeyGroupRange:
         """The key groups in both, or None when there are none."""
         start, end = max(self.start, other.start), min(self.end, other.end)
         return KeyGroupRange(start, end) if start <= end else None
+
+    def without(self, holes: Iterable[KeyGroupRange]) -> list[KeyGroupRange]:
+        """What is left of the range when others, ascending, are taken out of it."""
+        left: list[KeyGroupRange] = []
+        start = self.start
+        for hole in holes:
+            if start < hole.start:
+                left.append(KeyGroupRange(start, min(hole.start - 1, self.end)))
+            start = max(start, hole.end + 1)
+        if start <= self.end:
+            left.append(KeyGroupRange(start, self.end))
+        return left
 
 
 @overload

@@ -172,6 +172,15 @@ class TableSentences:
         )
         assert [ordered[owner][0] for owner in owners] == entries["user"].to_pylist()
 
+    def test_entries_of_keys_that_share_a_hash_stand_once_under_their_own_key(self, run: Run) -> None:
+        with run.open(None) as session:
+            batch, _ = batch_of(VISITS, KEYS["visits"], 1)
+            session.table("visits").put(batch, values_of(VISITS, [(1.0,)] * len(batch)))
+            wanted, ordered = keys_of(VISITS, [(word,) for word in ("", "a", None, "absent")], 1)
+            owners, entries = session.table("visits").entries(wanted)
+        assert entries.num_rows == 60
+        assert [ordered[owner][0] for owner in owners] == entries["word"].to_pylist()
+
     def test_a_map_without_values_is_a_set(self, run: Run) -> None:
         state = StateDescriptor("set", StateKind.MAP, COUNTS.key, pa.schema([]), map_key=pa.schema([("m", pa.int8())]))
         rows: list[Row] = [("a", 1), ("a", 2), ("b", 1)]

@@ -93,6 +93,20 @@ def test_ranges_intersect_and_cover() -> None:
         KeyGroupRange(5, 4)
 
 
+@given(st.integers(0, 20), st.integers(0, 20), st.sets(st.integers(0, 40)))
+def test_a_range_without_holes_is_the_key_groups_that_are_in_none(start: int, length: int, taken: set[int]) -> None:
+    whole = KeyGroupRange(start, start + length)
+    holes: list[KeyGroupRange] = []
+    for group in sorted(taken):
+        if holes and holes[-1].end + 1 == group and group % 3:
+            holes[-1] = KeyGroupRange(holes[-1].start, group)
+        else:
+            holes.append(KeyGroupRange(group, group))
+    inside = [hole for hole in holes if hole.intersect(whole)]
+    left = [group for piece in whole.without(inside) for group in range(piece.start, piece.end + 1)]
+    assert left == [group for group in range(start, start + length + 1) if group not in taken]
+
+
 @pytest.mark.parametrize("sizes", [(0, 128), (129, 128), (1, 0), (1, 2**15 + 1)])
 def test_an_impossible_parallelism_is_refused(sizes: tuple[int, int]) -> None:
     with pytest.raises(ForeignKeyGroup, match="use 1 to"):

@@ -10,10 +10,11 @@ from rocksdict import Options, Rdict
 
 from headgate.state.base import RestoredPiece, StateBackend, StateVersion
 from headgate.state.errors import DamagedStateFile, StateFormatTooNew
+from headgate.state.key_groups import KeyGroupRange
 from headgate.state.rocksdb import RocksDBBackend
-from headgate.state.rocksdb_database import Database
-from tests.runtime.state.runs import Run, memory_directory
-from tests.runtime.state.samples import COUNTS, KEYS, MAX_PARALLELISM, STATES, WHOLE, content
+from headgate.state.rocksdb_database import Database, open_database
+from tests.runtime.state.runs import HASHES, Run, memory_directory
+from tests.runtime.state.samples import COUNTS, KEYS, MAX_PARALLELISM, STATES, WHOLE, content, owned
 from tests.runtime.state.suite import StateBackendSuite
 
 
@@ -64,6 +65,14 @@ class TestRocksDBBackend(StateBackendSuite):
         restored = run.backend.restore([piece], STATES, WHOLE, MAX_PARALLELISM, elsewhere, "r")
         assert restored.files == version.files
         assert all((elsewhere / file.name).samefile(run.directory / file.name) for file in version.files)
+
+    def test_a_share_of_a_restore_holds_no_rows_of_others(self, run: Run, tmp_path: Path) -> None:
+        version = run.write(None, COUNTS, KEYS["counts"], [(i, None) for i in range(11)])
+        share = run.restore([version], KeyGroupRange(0, 7))
+        database = open_database(share.files, run.directory, tmp_path / "share", [state.name for state in STATES])
+        held = len(list(database.items("counts", WHOLE)))
+        database.close()
+        assert held == len(owned(COUNTS, KEYS["counts"], share.key_groups, HASHES)) < 11
 
     def test_many_steps_are_compacted_and_lose_nothing(self, run: Run) -> None:
         version: StateVersion | None = None

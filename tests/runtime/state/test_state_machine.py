@@ -10,7 +10,6 @@ import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -49,6 +48,7 @@ from tests.runtime.state.samples import (
 HASHES = 5
 states = st.sampled_from(STATES)
 picks = st.lists(st.integers(0, 10_000), max_size=25)
+writes = st.lists(st.tuples(states, picks, st.integers(0, 5)), max_size=6)
 
 
 @dataclass(frozen=True)
@@ -77,13 +77,14 @@ class Attempt:
 class StateHistory(RuleBasedStateMachine):
     """The rules; a subclass names the backend."""
 
-    backend: ClassVar[StateBackend]
+    backend: StateBackend
 
     branches: Bundle[Branch] = Bundle("branches")
     attempts: Bundle[Attempt] = Bundle("attempts")
 
     def __init__(self) -> None:
         super().__init__()
+        self.backend = HashMapBackend()
         self.resources = ExitStack()
         self.directory = self.resources.enter_context(memory_directory(Path(tempfile.gettempdir())))
         self.number = 0
@@ -106,8 +107,25 @@ class StateHistory(RuleBasedStateMachine):
         versions = [self.backend.empty(STATES, key_groups, MAX_PARALLELISM, self.identity()) for key_groups in ranges]
         return self.keep(tuple(versions), {state.name: {} for state in STATES})
 
+    @rule(target=branches, pick=st.integers(0, 3), back=st.integers(0, 2), writes=writes)
+    def steps(self, pick: int, back: int, writes: list[tuple[StateDescriptor, list[int], int]]) -> Branch:
+        """Some steps on one of the newest versions, each from the version that the one before it sealed."""
+        branch = self.all_branches[-1 - back % len(self.all_branches)]
+        for state, picked, shift in writes:
+            attempt = self.begin(branch, pick)
+            if shift < 2:
+                self.delete(attempt, state, picked)
+            else:
+                self.put(attempt, state, picked, shift)
+            self.get(attempt, state, list(range(100)))
+            branch = self.end(attempt)
+        return branch
+
     @rule(target=attempts, branch=branches, pick=st.integers(0, 3))
     def open(self, branch: Branch, pick: int) -> Attempt:
+        return self.begin(branch, pick)
+
+    def begin(self, branch: Branch, pick: int) -> Attempt:
         subtask = pick % len(branch.versions)
         parent = branch.versions[subtask]
         session = self.backend.open(parent, STATES, parent.key_groups, MAX_PARALLELISM, self.directory, self.identity())
@@ -154,6 +172,9 @@ class StateHistory(RuleBasedStateMachine):
 
     @rule(target=branches, attempt=consumes(attempts))
     def seal(self, attempt: Attempt) -> Branch:
+        return self.end(attempt)
+
+    def end(self, attempt: Attempt) -> Branch:
         self.open_attempts.remove(attempt)
         versions = list(attempt.branch.versions)
         versions[attempt.subtask] = attempt.session.seal()
@@ -201,11 +222,18 @@ class StateHistory(RuleBasedStateMachine):
 
 
 class HashMapHistory(StateHistory):
-    backend = HashMapBackend(SegmentPolicy(fanout=2, smallest_tier=2, merge_budget=12, merge_factor=1, scan_rows=5))
+    @initialize(fanout=st.integers(2, 4), smallest_tier=st.integers(1, 4), budget=st.integers(5, 50))
+    def choose_policy(self, fanout: int, smallest_tier: int, budget: int) -> None:
+        policy = SegmentPolicy(
+            fanout=fanout, smallest_tier=smallest_tier, merge_budget=budget, merge_factor=1, scan_rows=5
+        )
+        self.backend = HashMapBackend(policy)
 
 
 class RocksDBHistory(StateHistory):
-    backend = RocksDBBackend()
+    def __init__(self) -> None:
+        super().__init__()
+        self.backend = RocksDBBackend()
 
 
 CALM = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
