@@ -33,10 +33,11 @@ class Reader(ABC):
         """Make `folder` one with which Spark goes on right behind `position`. Nothing to do before the first batch."""
         if position.get("initial"):
             return
-        batch, offset = int(position["batch"]), str(position["offset"])
+        offset = str(position["offset"])
+        batch = max(int(position["batch"]), 1)  # with no batch before it Spark would plan the last one once more
         _write(folder / "metadata", json.dumps({"id": str(uuid.uuid4())}))
         head = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}})
-        for number in {batch, max(batch - 1, 0)}:
+        for number in (batch - 1, batch):
             _write(folder / "offsets" / str(number), f"v1\n{head}\n{offset}")
             _write(folder / "commits" / str(number), 'v1\n{"nextBatchWatermarkMs":0}')
 
@@ -60,6 +61,10 @@ def _write(path: Path, text: str) -> None:
 class FilesReader(Reader):
     """Spark's file source; its position is the list of the files that it has handed over."""
 
+    SEEDED = 9
+    """The number of the seeded entry of Spark's source log: from a lone N.compact Spark derives to compact every N + 1
+    entries, so with the one where a life happened to stand it would do so at each, or never."""
+
     def __init__(self, source: FilesSource, uid: str) -> None:
         self._source = source
         self.book: FileListBook = FileListBook(uid, source.kind)
@@ -73,7 +78,12 @@ class FilesReader(Reader):
                 raise JobInvalid(
                     f"the source folder {absolute} does not exist", hint="create it, or deploy from the right folder"
                 )
-            path = absolute.as_uri()
+            if set("{}[]*?\\") & set(str(absolute)):
+                raise JobInvalid(
+                    f"the source folder {absolute} has characters in its name that Spark takes for a pattern",
+                    hint="give it a name without {}[]*?\\",
+                )
+            path = f"file://{absolute}"  # as it is: Spark does not decode a URI
         reader = session.readStream.format(self._source.format)
         reader = reader.option("maxFilesPerTrigger", self._source.max_files_per_trigger)
         reader = reader.option("maxFileAge", "36500d")  # by default Spark drops what is a week older than the newest
@@ -82,11 +92,11 @@ class FilesReader(Reader):
         return reader.options(**self._source.options).load(path)
 
     def seed(self, folder: Path, position: Json) -> None:
-        super().seed(folder, position)
         if position.get("initial"):
             return
-        self._log = int(json.loads(position["offset"])["logOffset"])
-        entries = self.book.entries(int(position["count"]))
+        self._log = self.SEEDED
+        super().seed(folder, {**position, "offset": json.dumps({"logOffset": self._log}, separators=(",", ":"))})
+        entries = ({**entry, "batchId": self._log} for entry in self.book.entries(int(position["count"])))
         text = "\n".join(["v1", *(json.dumps(entry, separators=(",", ":")) for entry in entries)])
         _write(folder / "sources" / "0" / f"{self._log}.compact", text)
 

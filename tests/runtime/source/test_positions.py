@@ -12,26 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from headgate.source.positions import FileListBook, InlineBook, Json
-from headgate_contract import wire
 from headgate_contract.errors import SnapshotDamaged
-from headgate_contract.snapshot import SourceState, StateHandle
-
-
-class Shelf:
-    """Keeps what a book puts, under names of its own."""
-
-    def __init__(self) -> None:
-        self.files: dict[str, bytes] = {}
-        self.written = 0
-
-    def put(self, what: str, data: bytes) -> StateHandle:
-        path = f"shared/{what}-{len(self.files)}-{self.written}"
-        self.files[path] = data
-        self.written += len(data)
-        return StateHandle(path.rsplit("/", 1)[-1], path, len(data), wire.sha256(data))
-
-    def get(self, handle: StateHandle) -> bytes:
-        return self.files[handle.path]
+from headgate_contract.snapshot import SourceState
+from tests.runtime.source.shelf import Shelf
 
 
 def _entries(first: int, count: int) -> list[Json]:

@@ -1,0 +1,1 @@
+"""What only real Spark shows."""

@@ -1,0 +1,1 @@
+"""Each source on real Spark: read, position, fresh checkpoint folder seeded at a position, read on."""
