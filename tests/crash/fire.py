@@ -43,6 +43,7 @@ class StreamUnderFire:
     environment: Mapping[str, str] = field(default_factory=dict)
     name: str = "numbers"
     files_per_batch: int = 2
+    storage: str = ""
 
     @property
     def given(self) -> Path:
@@ -53,8 +54,9 @@ class StreamUnderFire:
         return self.base / "out"
 
     @property
-    def root(self) -> Path:
-        return self.base / "root"
+    def root(self) -> str:
+        """Where storage is: below `base`, or the S3 prefix that was given."""
+        return self.storage or str(self.base / "root")
 
     def control(self, extra: Mapping[str, str] | None = None) -> Control:
         """The control plane, whose drivers get the stream's environment."""
@@ -70,7 +72,7 @@ class StreamUnderFire:
                 **(extra or {}),
             }
         )
-        return Control.open(str(self.root), by="the crash test")
+        return Control.open(self.root, by="the crash test")
 
     def deploy(self) -> None:
         settings = {**SETTINGS, "state.backend.type": self.backend, **self.settings}
@@ -82,14 +84,14 @@ class StreamUnderFire:
         return self.control(extra).start(self.name, wait=wait, kill_old=kill_old)
 
     def catalogue(self) -> Catalogue:
-        return read_catalogue(open_store(str(self.root)), StreamName(self.name))
+        return read_catalogue(open_store(self.root), StreamName(self.name))
 
     def records_of(self, decision: RestoreDecision) -> int:
         """How many records the sources had handed over at the snapshot of a decision."""
         if not isinstance(decision, RestoreFrom):
             return 0
         path = f"{decision.snapshot.folder}/{METADATA}"
-        return read_metadata(open_store(str(self.root)).read(path), path).records
+        return read_metadata(open_store(self.root).read(path), path).records
 
     def newest_snapshot_records(self) -> int:
         """How many records the newest completed snapshot has; it may be retired while we look."""
@@ -100,7 +102,7 @@ class StreamUnderFire:
             return self.newest_snapshot_records()
 
     def beat(self, generation: int) -> Heartbeat | None:
-        seen = read_heartbeat(open_store(str(self.root)), StreamName(self.name), Generation(generation))
+        seen = read_heartbeat(open_store(self.root), StreamName(self.name), Generation(generation))
         return seen.heartbeat if seen is not None else None
 
     def wait(self, generation: int, condition: Callable[[Heartbeat], bool], timeout_s: float = 60) -> Heartbeat:

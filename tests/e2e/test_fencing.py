@@ -70,7 +70,7 @@ def _finish_and_wake(stream: StreamUnderFire, old: Launched, new: Launched) -> N
 def _assert_fenced_and_exact(stream: StreamUnderFire, old: Launched) -> None:
     verdict = check(stream.given, stream.output)
     assert verdict.ok, str(verdict)
-    events = read_history(open_store(str(stream.root)), StreamName(stream.name))
+    events = read_history(open_store(stream.root), StreamName(stream.name))
     fenced = [event for event in events if event.what == "fenced" and event.generation == old.generation]
     assert len(fenced) == 1
     assert "generation 2" in fenced[0].text
