@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 import threading
+import time
 from dataclasses import dataclass, field
 
 from headgate_contract.catalogue import Catalogue
 from headgate_contract.errors import SlotTaken, StreamUnknown
-from headgate_contract.ids import StreamName
+from headgate_contract.ids import SlotNumber, StreamName
 from headgate_contract.log import Slot
-from headgate_contract.paths import STREAMS, StreamPaths, number_of, stream_of
+from headgate_contract.paths import STREAMS, StreamPaths, number_of, numbered, stream_of
 from headgate_contract.records import (
     DecisionLog,
     DecisionRecord,
@@ -23,11 +24,16 @@ from headgate_contract.records import (
 )
 from headgate_contract.store import ObjectStore
 
+NAMES_KEPT_S = 30.0
+"""For how long the list of streams is taken as it was: making it walks over everything that streams hold."""
+
 
 @dataclass
 class _Logs:
     slots: SlotLog
     decisions: DecisionLog
+    born: float | None
+    """When the stream's first decision was written, by the storage's own clock."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -38,6 +44,7 @@ class Catalogues:
         self._store = store
         self._lock = threading.Lock()
         self._logs: dict[StreamName, _Logs] = {}
+        self._names: tuple[float, list[StreamName]] | None = None
 
     def read(self, stream: StreamName) -> Catalogue:
         """Both logs as they are now, slots first. Raises StreamUnknown if nothing was ever deployed under this name."""
@@ -94,13 +101,23 @@ class Catalogues:
         entries = [(number_of(info.path), info.modified) for info in self._store.list(StreamPaths(stream).slots)]
         return {number: modified for number, modified in entries if number is not None}
 
-    def names(self) -> list[StreamName]:
-        """Every stream that has anything on this root."""
+    def names(self, *, kept: bool = False) -> list[StreamName]:
+        """Every stream that has anything on this root; `kept` is content with a list that is some seconds old."""
+        now = time.monotonic()
+        if kept and self._names is not None and now - self._names[0] < NAMES_KEPT_S:
+            return self._names[1]
         found = {stream_of(info.path) for info in self._store.list(STREAMS)}
-        return sorted(name for name in found if name is not None)
+        names = sorted(name for name in found if name is not None)
+        self._names = (now, names)
+        return names
 
     def _of(self, stream: StreamName) -> _Logs:
+        """The stream's logs, with what is known of them; nothing is, if another stream took its place."""
+        first = self._store.stat(numbered(StreamPaths(stream).decisions, SlotNumber(1)))
+        born = first.modified if first is not None else None
         with self._lock:
-            if stream not in self._logs:
-                self._logs[stream] = _Logs(slot_log(self._store, stream), decision_log(self._store, stream))
-            return self._logs[stream]
+            known = self._logs.get(stream)
+            if known is None or known.born != born:
+                known = _Logs(slot_log(self._store, stream), decision_log(self._store, stream), born)
+                self._logs[stream] = known
+            return known

@@ -34,6 +34,7 @@ from headgate_control.processes import terminate
 
 LOG_NAME = "driver.log"
 _POLL_S = 0.1
+_POLL_REMOTE_S = 0.5
 _CAUSE_LINES = 400
 _children: list[subprocess.Popen[bytes]] = []
 """Drivers that this process started: they are its children until one of the two ends, and are reaped here."""
@@ -130,7 +131,7 @@ class Launcher:
                 last, moved = beat, time.monotonic()
             if time.monotonic() > deadline:
                 raise self._too_slow(driver, timeout, last, alive_s_ago=time.monotonic() - moved)
-            time.sleep(_POLL_S)
+            time.sleep(_POLL_S if self.store.url.startswith("file:") else _POLL_REMOTE_S)
 
     def _beat(self, driver: Driver) -> Heartbeat | None:
         seen = read_heartbeat(self.store, driver.stream, driver.generation)

@@ -5,20 +5,24 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from headgate_contract import wire
 from headgate_contract.catalogue import Catalogue
 from headgate_contract.durations import Duration
 from headgate_contract.errors import (
     Conflict,
+    ObjectMissing,
     RequestFailed,
     RequestTimedOut,
     StreamNotRunning,
 )
 from headgate_contract.ids import RequestId, SavepointName, StreamName
 from headgate_contract.mailbox import Answer, Mailbox, Outcome, Request, RequestKind
+from headgate_contract.paths import StreamPaths
 from headgate_contract.records import SnapshotCompleted, Stopped
 from headgate_contract.store import ObjectStore
 from headgate_control.catalogues import Catalogues
@@ -57,7 +61,7 @@ class Requests:
         Raises StreamNotRunning if there is no live driver, unless it is to be left `anyhow`: for one that might wake.
         """
         mailbox = Mailbox(self.store, stream)
-        settled = self._settled(mailbox, stream, id) if id is not None else None
+        settled = self._settled(stream, id) if id is not None else None
         status, catalogue = self.observer.look(stream, confirm=settled is None and not anyhow)
         if settled is None and not status.live and not anyhow:
             raise StreamNotRunning(not_running(status), hint=f"`headgate start {stream}` starts it")
@@ -77,23 +81,32 @@ class Requests:
 
     def answer(self, stream: StreamName, id: RequestId) -> Answer | None:
         """The answer; one that the log gives counts, even if the driver died before it could write it."""
-        return Mailbox(self.store, stream).answer(id) or _answer_in_log(self.catalogues.read(stream), id)
+        return Mailbox(self.store, stream).answer(id) or self._told_by_log(stream, id)
+
+    def _told_by_log(self, stream: StreamName, id: RequestId) -> Answer | None:
+        path = StreamPaths(stream).request(id)
+        kind: RequestKind | None = None
+        with suppress(ObjectMissing):  # nobody asked under this id: then only the log can know it
+            request: Request = wire.decode("request", self.store.read(path), Request, path)
+            kind = request.kind
+        return _answer_in_log(self.catalogues.read(stream), kind, id)
 
     def wait(self, stream: StreamName, id: RequestId, timeout_s: float) -> Answer:
         """Wait for the answer. Raises RequestFailed, also when the driver dies meanwhile, or RequestTimedOut."""
         mailbox = Mailbox(self.store, stream)
         begun = time.monotonic()
-        looked, dead_since = begun - _LOOK_EVERY_S, None
+        looked, dead_since, told = begun - _LOOK_EVERY_S, None, None
         while True:
             answer = mailbox.answer(id)
             now = time.monotonic()
             if answer is None and now - looked >= _LOOK_EVERY_S:
                 looked = now
-                answer = _answer_in_log(self.catalogues.read(stream), id)
+                # What the log tells counts, but the driver's own answer says more: it may be about to come.
+                answer, told = told, self._told_by_log(stream, id)
                 dead_since = self._dead_since(stream, dead_since, now)
             if answer is not None:
                 return _accepted(stream, answer)
-            if dead_since is not None and now - dead_since >= _UNANSWERED_S:
+            if told is None and dead_since is not None and now - dead_since >= _UNANSWERED_S:
                 status = self.observer.status(stream)
                 raise RequestFailed(f"request {id} was not answered: {not_running(status)}")
             if now - begun > timeout_s:
@@ -113,10 +126,10 @@ class Requests:
             return None
         return dead_since if dead_since is not None else now
 
-    def _settled(self, mailbox: Mailbox, stream: StreamName, id: RequestId) -> RequestId | None:
+    def _settled(self, stream: StreamName, id: RequestId) -> RequestId | None:
         """The ordinal of `id` that was carried out already, or None: ordinals that failed are passed over."""
         while True:
-            answer = mailbox.answer(id) or _answer_in_log(self.catalogues.read(stream), id)
+            answer = self.answer(stream, id)
             if answer is None or answer.outcome is Outcome.DONE:
                 return id if answer is not None else None
             id = id.next_ordinal()
@@ -144,21 +157,27 @@ def _check_name_free(catalogue: Catalogue, name: object) -> None:
         )
 
 
-def _answer_in_log(catalogue: Catalogue, id: RequestId) -> Answer | None:
-    """What the log says about a request: its slot is the deed itself."""
-    for slot in reversed(catalogue.slots):
-        record = slot.record
-        if isinstance(record, (SnapshotCompleted, Stopped)) and record.request == id:
-            taken = record.snapshot if isinstance(record, Stopped) else record.snapshot.id
-            return Answer(
-                id=id,
-                outcome=Outcome.DONE,
-                result={} if taken is None else {"snapshot": int(taken)},
-                why="told by the log",
-                generation=record.generation,
-                at_ms=0,
-            )
-    return None
+def _answer_in_log(catalogue: Catalogue, kind: RequestKind | None, id: RequestId) -> Answer | None:
+    """What the log says about a request: its slot is the deed itself. A stop is done when *stopped* is written."""
+    told = [
+        slot.record
+        for slot in catalogue.slots
+        if isinstance(slot.record, (SnapshotCompleted, Stopped)) and slot.record.request == id
+    ]
+    ends = kind in (RequestKind.STOP, RequestKind.CANCEL)
+    if not told or (ends and not isinstance(told[-1], Stopped)):
+        return None
+    last = told[-1]
+    taken = last.snapshot if isinstance(last, Stopped) else last.snapshot.id
+    ref = next((ref for ref in catalogue.completed if ref.id == taken), None)
+    return Answer(
+        id=id,
+        outcome=Outcome.DONE,
+        result={"snapshot": int(ref.id), "name": ref.name, "folder": ref.folder} if ref is not None else {},
+        why="told by the log",
+        generation=last.generation,
+        at_ms=0,
+    )
 
 
 def _accepted(stream: StreamName, answer: Answer) -> Answer:

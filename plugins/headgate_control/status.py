@@ -60,7 +60,10 @@ class Observer:
     def fleet(self, streams: Iterable[StreamName] | None = None) -> list[StreamStatus]:
         """The status of `streams`, or of every stream, with one listing of the heartbeats."""
         beats = read_heartbeats(self._store)
-        names = list(streams) if streams is not None else self._catalogues.names()
+        if streams is not None:
+            names = list(streams)
+        else:
+            names = sorted({*self._catalogues.names(kept=True), *(stream for stream, _ in beats)})
         with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
             found = pool.map(lambda name: self._glance(name, beats), names)
             return [status for status in found if status is not None]

@@ -2,12 +2,14 @@
 
 The job file is run as Python, so that one which does not import fails as it would in the real driver. It may set
 MODE: `runs` (the default), `exits` (code 3), `mute` (no heartbeat of its own), `says-failed`, `fails-later`,
-`slow` (restores, beating, until MARK exists), `deaf` (answers nothing), `no-savepoints` (they fail).
+`slow` (restores, beating, until MARK exists), `deaf` (answers nothing), `no-savepoints` (they fail),
+`dies-at-stop` (after the snapshot, before the end).
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import runpy
 import signal
@@ -23,7 +25,7 @@ from headgate_contract import wire
 from headgate_contract.catalogue import Catalogue
 from headgate_contract.errors import SlotTaken
 from headgate_contract.heartbeats import Heartbeat, Progress, StreamState, write_heartbeat
-from headgate_contract.ids import Generation, RequestId, SavepointName, StreamName, VertexUid
+from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName, StreamName, VertexUid
 from headgate_contract.log import Slot
 from headgate_contract.mailbox import Answer, Mailbox, Outcome, Request, RequestKind
 from headgate_contract.paths import METADATA, StreamPaths
@@ -129,12 +131,14 @@ class StandinDriver:
             self.reply(mailbox, request, Outcome.FAILED, why="a state file could not be written")
             return False
         result: Mapping[str, Any] = {}
+        taken: CheckpointId | None = None
         if request.kind is not RequestKind.CANCEL:
-            own = request.id if request.kind is not RequestKind.STOP else None
-            ref = complete_snapshot(self.store, self.logs(), self.generation, name=name, request=own)
-            result = {"snapshot": int(ref.id), "name": ref.name, "folder": ref.folder}
+            ref = complete_snapshot(self.store, self.logs(), self.generation, name=name, request=request.id)
+            result, taken = {"snapshot": int(ref.id), "name": ref.name, "folder": ref.folder}, ref.id
+        if self.mode == "dies-at-stop":
+            os.kill(os.getpid(), signal.SIGKILL)
         if ends:
-            self.end(f"{request.kind.value} by {request.by}", request.id)
+            self.end(f"{request.kind.value} by {request.by}", request.id, taken)
         self.reply(mailbox, request, Outcome.DONE, result)
         return ends
 
@@ -151,10 +155,11 @@ class StandinDriver:
         )
         mailbox.reply(answer)
 
-    def end(self, reason: str, request: RequestId | None) -> None:
+    def end(self, reason: str, request: RequestId | None, snapshot: CheckpointId | None = None) -> None:
         self.say(StreamState.STOPPING)
         slot_log(self.store, self.stream).append(
-            self.logs().newest_slot, Stopped(generation=self.generation, reason=reason, request=request)
+            self.logs().newest_slot,
+            Stopped(generation=self.generation, reason=reason, snapshot=snapshot, request=request),
         )
         self.say(StreamState.STOPPED)
 
@@ -181,7 +186,8 @@ def main() -> None:
     for option in ("--root", "--stream", "--generation", "--launch", "--work"):
         parser.add_argument(option, required=True)
     given = parser.parse_args()
-    store, stream = open_store(given.root), StreamName(given.stream)
+    options = json.loads(os.environ.get("HEADGATE_ROOT_OPTIONS") or "{}")
+    store, stream = open_store(given.root, options), StreamName(given.stream)
     newest = slot_log(store, stream).read()[-1].record
     assert isinstance(newest, GenerationStarted)
     assert (str(newest.generation), newest.launch) == (given.generation, given.launch)

@@ -89,10 +89,13 @@ class TestWithoutADriver:
     def test_an_answer_that_only_the_log_tells_counts(self, world: World) -> None:
         world.deployed()
         world.started()
-        world.slot(Stopped(generation=Generation(1), reason="stop by anna", request=RequestId("stop-1")))
+        ref = world.snapshot("final")
+        stopped = Stopped(generation=Generation(1), reason="stop", request=RequestId("stop-1"), snapshot=ref.id)
+        world.slot(stopped)
         answer = world.control().answer(STREAM, RequestId("stop-1"))
         assert answer is not None
         assert answer.outcome is Outcome.DONE
+        assert answer.result == {"snapshot": 1, "name": "final", "folder": "streams/orders/savepoints/final"}
         assert world.control().wait(STREAM, RequestId("stop-1"), 10).outcome is Outcome.DONE
         assert world.control().stop(STREAM, id=RequestId("stop-1")).answer == answer
 
@@ -180,6 +183,18 @@ def test_stop_with_a_savepoint_is_safe_to_repeat(running: Control) -> None:
     again = running.stop(STREAM, savepoint="final", id=RequestId("stop-1"))
     assert again.answer == first.answer
     assert [ref.name for ref in running.snapshots(STREAM)] == ["final"]
+
+
+@e2e
+def test_a_stop_that_took_its_savepoint_but_never_ended_is_not_called_done(world: World) -> None:
+    world.write_job("MODE = 'dies-at-stop'")
+    world.deployed()
+    control = world.control()
+    control.start(STREAM)
+    with pytest.raises(RequestFailed, match="was not answered"):
+        control.stop(STREAM, savepoint="final", id=RequestId("stop-1"))
+    assert [ref.name for ref in control.snapshots(STREAM)] == ["final"]
+    assert control.lost() == []
 
 
 @e2e
