@@ -1,7 +1,7 @@
 """The coordinator: decides about barriers, completion, commit and the end. Pure: `handle(event, now)` returns actions.
 
-It does no I/O and starts no thread. One thread owns it. The order that it keeps: barrier, acks, metadata, completion slot,
-commit, notify. Nothing is committed that has no slot; nothing is retired but by a slot.
+It does no I/O and starts no thread. One thread owns it. The order that it keeps: barrier, acks, metadata, completion
+slot, commit, notify. Nothing is committed that has no slot; nothing is retired but by a slot.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from headgate.coordinator.messages import (
 from headgate.coordinator.pending import AckResult, PendingCheckpoint, PendingState
 from headgate.coordinator.policy import CheckpointOptions, FailureManager, PeriodicTrigger, subsumed
 from headgate_contract.ids import CheckpointId, RequestId
-from headgate_contract.snapshot import SnapshotKind, SnapshotRef
+from headgate_contract.snapshot import SnapshotRef
 
 log = logging.getLogger(__name__)
 
@@ -80,24 +80,28 @@ class Coordinator:
         self._storing: CheckpointId | None = None
         self._noting: tuple[CheckpointId, ...] = ()
         self._retiring: tuple[CheckpointId, ...] = ()
-        self._stopped_with: CheckpointId | None = None
+        self._stopped_with: SnapshotRef | None = None
+        self._also_stopping: list[RequestId] = []
+        """Whoever asked for a stop while one was under way: its end answers them all."""
+        self._doom: Cancel | FailStream | None = None
+        """How the stream ends as soon as what is being stored has turned out one way or the other."""
 
     # ---- questions
 
     @property
     def may_begin(self) -> bool:
-        """May a micro-batch begin now? Not while the stream is ending."""
-        return self.stopping is None and not self.ended
+        """May a micro-batch begin now, or a periodic checkpoint? Not while the stream is ending."""
+        return self.stopping is None and self._doom is None and not self.ended
 
     def next_deadline(self) -> int | None:
-        """When `handle(Tick)` should come at the latest, or None."""
+        """When `handle(Tick)` should come at the latest, or None: never a moment at which it would do nothing."""
         moments = [
             pending.started_ms + self.options.timeout_ms
             for pending in self.pending.values()
             if pending.can_expire and pending.waiting
         ]
-        due = self._periodic.due_at()
-        if due is not None and self.stopping is None and len(self._running()) < self.options.max_concurrent:
+        due = self._next_periodic()
+        if due is not None and not self.busy:  # the end of the running step is an event of its own
             moments.append(due)
         return min(moments) if moments and not self.ended else None
 
@@ -107,7 +111,15 @@ class Coordinator:
         """Take in one event; what is to be done about it, in order."""
         if self.ended:
             return self._after_end(event)
-        actions: list[Action] = []
+        actions = self._take_in(event, now_ms)
+        if self._doom is None:
+            actions += self._barriers(now_ms)
+            actions += self._store_next()
+        elif self._storing is None:
+            actions += self._end(self._doom)
+        return actions
+
+    def _take_in(self, event: Event, now_ms: int) -> list[Action]:
         match event:
             case BatchBegun():
                 self.busy = True
@@ -117,46 +129,47 @@ class Coordinator:
                 self.staged = self.staged.plus(result.staged)
             case BatchFailed(cause=cause):
                 self.busy = False
-                return self._fail(cause)
+                self._doom = self._doom or FailStream(cause=cause)
             case Trigger():
-                actions += self._enqueue(event)
+                return self._enqueue(event)
+            case Cancel():
+                return self._cancel(event)
             case Acknowledged():
-                actions += self._acknowledged(event)
+                self._acknowledged(event)
             case Declined(checkpoint=checkpoint, participant=participant, cause=cause):
-                if checkpoint in self.pending and self.pending[checkpoint].state is PendingState.COLLECTING:
-                    actions += self._abort(checkpoint, f"{participant} declined: {cause}", now_ms)
+                if participant in self.participants and self._collects(checkpoint):
+                    return self._abort(checkpoint, f"{participant} declined: {cause}", now_ms)
             case Stored():
-                actions += self._stored(event, now_ms)
+                return self._stored(event, now_ms)
             case StoreFailed(checkpoint=checkpoint, cause=cause):
-                self._storing = None
-                actions += self._abort(checkpoint, f"it could not be stored: {cause}", now_ms)
+                self._storing, self._noting, self._retiring = None, (), ()
+                return self._abort(checkpoint, f"it could not be stored: {cause}", now_ms)
             case Committed(groups=groups):
-                actions += self._committed(groups)
-            case Cancel(request=request, reason=reason):
-                return self._cancel(request, reason)
+                return self._committed(groups)
             case Tick():
-                actions += self._expire(now_ms)
-        if not self.ended:
-            actions += self._barriers(now_ms)
-            actions += self._store_next()
-        return actions
+                return self._expire(now_ms)
+        return []
 
     def _after_end(self, event: Event) -> list[Action]:
-        if isinstance(event, Trigger) and event.request is not None:
-            return [Reply(request=event.request, done=False, why="the stream has ended")]
+        return _refusal(event.request, "the stream has ended") if isinstance(event, (Trigger, Cancel)) else []
+
+    def _cancel(self, event: Cancel) -> list[Action]:
+        if self._doom is not None:
+            return _refusal(event.request, "the stream is ending already")
+        self._doom = event
         return []
 
     def _enqueue(self, trigger: Trigger) -> list[Action]:
-        if trigger.stop:
-            if self.stopping is not None:
-                # a second wish to stop: the first one's end answers both
-                why = "the stream is stopping already"
-                return [Reply(request=trigger.request, done=False, why=why)] if trigger.request else []
-            self.stopping = trigger
+        if self._doom is not None:
+            return _refusal(trigger.request, "the stream is ending")
+        if self.stopping is not None and not (trigger.stop and trigger.name is None):
+            return _refusal(trigger.request, "the stream is stopping: its last barrier has been asked for")
+        if self.stopping is not None:
+            self._also_stopping += [trigger.request] if trigger.request else []
+            return []
         if trigger.name is not None and self._name_taken(trigger):
-            self.stopping = None if trigger.stop else self.stopping
-            why = f"there is a savepoint {trigger.name} already"
-            return [Reply(request=trigger.request, done=False, why=why)] if trigger.request else []
+            return _refusal(trigger.request, f"there is a savepoint {trigger.name} already, or one is being taken")
+        self.stopping = trigger if trigger.stop else None
         self.queue.append(trigger)
         return []
 
@@ -166,6 +179,12 @@ class Coordinator:
         return trigger.name in [*under_way, *waiting, *(ref.name for ref in self.retained)]
 
     # ---- barriers
+
+    def _next_periodic(self) -> int | None:
+        """From when on a periodic checkpoint may be triggered, or None while none may."""
+        if not self.may_begin or len(self._running()) >= self.options.concurrent:
+            return None
+        return self._periodic.due_at()
 
     def _running(self) -> list[PendingCheckpoint]:
         return [pending for pending in self.pending.values() if pending.trigger.name is None]
@@ -181,20 +200,15 @@ class Coordinator:
                 self.queue.append(trigger)  # the last barrier waits until everything before it has ended
             else:
                 actions.append(self._barrier(trigger, now_ms))
-        due = self._periodic.due_at()
-        if (
-            due is not None
-            and now_ms >= due
-            and self.stopping is None
-            and len(self._running()) < self.options.max_concurrent
-        ):
+        due = self._next_periodic()
+        if due is not None and now_ms >= due:
+            self._periodic.triggered(now_ms)
             actions.append(self._barrier(Trigger(reason="interval"), now_ms))
         return actions
 
     def _barrier(self, trigger: Trigger, now_ms: int) -> Action:
         checkpoint = self.next_id
         self.next_id = checkpoint.next()
-        self._periodic.triggered(now_ms)
         self.segments.append(Segment(checkpoint, self.staged))
         staged = self._staged_up_to(checkpoint).handles
         self.staged = StagedOutput()
@@ -211,35 +225,36 @@ class Coordinator:
 
     # ---- acks
 
-    def _acknowledged(self, ack: Acknowledged) -> list[Action]:
-        pending = self.pending.get(ack.checkpoint)
-        if pending is None or pending.state is not PendingState.COLLECTING:
+    def _collects(self, checkpoint: CheckpointId) -> bool:
+        return checkpoint in self.pending and self.pending[checkpoint].state is PendingState.COLLECTING
+
+    def _acknowledged(self, ack: Acknowledged) -> None:
+        if not self._collects(ack.checkpoint):
             log.info("late ack of %s for checkpoint %s: dropped", ack.participant, ack.checkpoint)
-            return []
-        result = pending.acknowledge(ack)
+            return
+        result = self.pending[ack.checkpoint].acknowledge(ack)
         if result is not AckResult.SUCCESS:
             log.warning("ack of %s for checkpoint %s: %s", ack.participant, ack.checkpoint, result.value)
-        return []
 
     def _store_next(self) -> list[Action]:
         """Complete one snapshot at a time, in the order of their barriers.
 
-        A snapshot with all of its acks overtakes older attempts that may be subsumed, which ends them; it waits for those
-        that may not (savepoints, and what a person asked for): completed out of order, the output between two barriers would
-        belong to the wrong one.
+        A snapshot with all of its acks overtakes older attempts that may be subsumed: they end once it is stored;
+        it waits for those that may not (savepoints, and what a person asked for): completed out of order, the output
+        between two barriers would belong to the wrong one.
         """
         if self._storing is not None:
             return []
-        overtaken: list[CheckpointId] = []
-        for checkpoint, candidate in sorted(self.pending.items()):
+        for _, candidate in sorted(self.pending.items()):
             if not candidate.waiting:
-                return [*self._subsume(overtaken, checkpoint), self._store(candidate)]
+                return [self._store(candidate)]
             if not candidate.can_be_subsumed:
                 break
-            overtaken.append(checkpoint)
         return []
 
-    def _subsume(self, overtaken: list[CheckpointId], by: CheckpointId) -> list[Action]:
+    def _subsume(self, by: CheckpointId) -> list[Action]:
+        """End the attempts that a completed snapshot has overtaken."""
+        overtaken = sorted(checkpoint for checkpoint in self.pending if checkpoint < by)
         for checkpoint in overtaken:
             del self.pending[checkpoint]
         return [self._aborted(checkpoint, f"subsumed by {by}") for checkpoint in overtaken]
@@ -279,9 +294,10 @@ class Coordinator:
         actions: list[Action] = [
             CommitGroups(groups=tuple(self._uncommitted())),
             NotifyComplete(checkpoint=pending.id, snapshot=event.snapshot, cut=pending.cut, retired=retired),
+            *self._subsume(pending.id),
         ]
         if pending.trigger.stop:
-            self._stopped_with = pending.id
+            self._stopped_with = event.snapshot
         elif pending.trigger.request is not None:
             actions.append(Reply(request=pending.trigger.request, done=True, result=_result(event.snapshot)))
         return actions
@@ -296,26 +312,37 @@ class Coordinator:
         if self._stopped_with is None or self._uncommitted() or self.stopping is None:
             return []
         self.ended = True
-        return [
-            WriteStopped(
-                reason=self.stopping.reason or "stop was asked for",
-                committed=tuple(sorted(self.committed)),
-                snapshot=self._stopped_with,
-                request=self.stopping.request,
-            )
-        ]
+        result = _result(self._stopped_with)
+        stopped = WriteStopped(
+            reason=self.stopping.reason or "stop was asked for",
+            committed=tuple(sorted(self.committed)),
+            snapshot=self._stopped_with.id,
+            request=self.stopping.request,
+            result=result,
+        )
+        return [stopped, *(Reply(request=other, done=True, result=result) for other in self._also_stopping)]
 
-    def _cancel(self, request: RequestId | None, reason: str) -> list[Action]:
+    def _end(self, doom: Cancel | FailStream) -> list[Action]:
         """End without a snapshot: what is not in a completed one is given up."""
         self.ended = True
-        waiting = [pending.trigger.request for pending in self.pending.values()] + [
-            other.request for other in self.queue
-        ]
-        refused: list[Action] = [
-            Reply(request=other, done=False, why="the stream was cancelled") for other in waiting if other
-        ]
+        why = doom.cause if isinstance(doom, FailStream) else "the stream was cancelled"
+        triggers = [*(pending.trigger for pending in self.pending.values()), *self.queue]
+        answers = [reply for trigger in triggers for reply in _refusal(trigger.request, why)]
+        answers += self._answer_stops(why, good=isinstance(doom, Cancel))
+        if isinstance(doom, FailStream):
+            return [*answers, doom]
         noted = tuple(sorted(self.committed))
-        return [*refused, WriteStopped(reason=reason, committed=noted, snapshot=None, request=request)]
+        return [*answers, WriteStopped(reason=doom.reason, committed=noted, snapshot=None, request=doom.request)]
+
+    def _answer_stops(self, why: str, good: bool) -> list[Action]:
+        """The stream ends otherwise than those wanted who had asked for its stop, perhaps with its last snapshot."""
+        snapshot = self._stopped_with
+        if snapshot is None or self.stopping is None:
+            return [reply for other in self._also_stopping for reply in _refusal(other, why)]
+        asked = [other for other in (self.stopping.request, *self._also_stopping) if other is not None]
+        if good:
+            return [Reply(request=other, done=True, result=_result(snapshot)) for other in asked]
+        return [reply for other in asked for reply in _refusal(other, f"{why}; {snapshot} is complete")]
 
     def _expire(self, now_ms: int) -> list[Action]:
         actions: list[Action] = []
@@ -332,32 +359,25 @@ class Coordinator:
             return []
         self.failed += 1
         self._periodic.ended(now_ms)
-        actions: list[Action] = [self._aborted(checkpoint, cause)]
         trigger = pending.trigger
-        if trigger.stop:
-            self.stopping = None  # the stream goes on, periodic checkpoints too
-        if trigger.request is not None:
-            actions.append(Reply(request=trigger.request, done=False, why=cause))
-        if trigger.kind is SnapshotKind.CHECKPOINT and trigger.request is None and not trigger.stop:
-            if self._failures.failed():
-                actions += self._fail(
-                    f"checkpoint {checkpoint} failed ({cause}), and no more than {self.options.tolerable_failures} may fail "
-                    "in a row (execution.checkpointing.tolerable-failed-checkpoints)"
-                )
+        actions = [self._aborted(checkpoint, cause), *_refusal(trigger.request, cause)]
+        if trigger.stop:  # the stream goes on, periodic checkpoints too
+            actions += [reply for other in self._also_stopping for reply in _refusal(other, cause)]
+            self.stopping, self._also_stopping = None, []
+        if pending.is_periodic and self._failures.failed():
+            self._doom = self._doom or FailStream(
+                cause=f"checkpoint {checkpoint} failed ({cause}), and no more than {self.options.tolerable_failures} "
+                "may fail in a row (execution.checkpointing.tolerable-failed-checkpoints)"
+            )
         return actions
 
     def _aborted(self, checkpoint: CheckpointId, cause: str) -> NotifyAborted:
         completed = [ref.id for ref in self.retained]
         return NotifyAborted(checkpoint=checkpoint, cause=cause, latest_completed=max(completed, default=None))
 
-    def _fail(self, cause: str) -> list[Action]:
-        self.ended = True
-        actions: list[Action] = []
-        for pending in self.pending.values():
-            if pending.trigger.request is not None:
-                actions.append(Reply(request=pending.trigger.request, done=False, why=cause))
-        actions += [Reply(request=trigger.request, done=False, why=cause) for trigger in self.queue if trigger.request]
-        return [*actions, FailStream(cause=cause)]
+
+def _refusal(request: RequestId | None, why: str) -> list[Action]:
+    return [Reply(request=request, done=False, why=why)] if request is not None else []
 
 
 def _result(snapshot: SnapshotRef) -> dict[str, object]:

@@ -182,6 +182,8 @@ class WriteStopped:
     committed: tuple[CheckpointId, ...]
     snapshot: CheckpointId | None
     request: RequestId | None
+    result: Json = field(default_factory=dict)
+    """What the one who asked is told of the snapshot."""
 
 
 @dataclass(frozen=True, kw_only=True)

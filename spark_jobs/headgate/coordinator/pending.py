@@ -48,9 +48,14 @@ class PendingCheckpoint:
         return self.trigger.name is None and not self.trigger.stop
 
     @property
+    def is_periodic(self) -> bool:
+        """Nobody asked for it: nobody is told when it fails, but the stream may fail for it."""
+        return self.can_expire and self.trigger.request is None
+
+    @property
     def can_be_subsumed(self) -> bool:
         """Only a periodic checkpoint: nobody waits for it by name."""
-        return self.can_expire and self.trigger.request is None and self.state is PendingState.COLLECTING
+        return self.is_periodic and self.state is PendingState.COLLECTING
 
     def acknowledge(self, ack: Acknowledged) -> AckResult:
         if ack.participant in self.acknowledged:

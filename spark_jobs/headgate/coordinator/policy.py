@@ -21,6 +21,11 @@ class CheckpointOptions:
     retained: int = 1
     tolerable_failures: int = 0
 
+    @property
+    def concurrent(self) -> int:
+        """How many checkpoints may run beside a periodic one, itself included: a pause between two allows only one."""
+        return 1 if self.min_pause_ms else self.max_concurrent
+
     @classmethod
     def of(cls, settings: Settings) -> CheckpointOptions:
         prefix = "execution.checkpointing."
@@ -44,7 +49,10 @@ class PeriodicTrigger:
     last_end_ms: int | None = None
 
     def due_at(self) -> int | None:
-        """The moment from which a checkpoint may be triggered; None when checkpointing is off."""
+        """The moment from which a checkpoint may be triggered; None when checkpointing is off.
+
+        What a person asks for keeps its own time: it moves the interval of the periodic ones not at all.
+        """
         if self.options.interval_ms is None:
             return None
         due = (self.started_ms if self.last_trigger_ms is None else self.last_trigger_ms) + self.options.interval_ms

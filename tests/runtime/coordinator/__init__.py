@@ -1,0 +1,1 @@
+"""The coordinator: its laws under random histories, and Flink's examples."""

@@ -1,0 +1,140 @@
+"""What a failed checkpoint means for the stream, and what a failed stream means for those who wait."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.coordinator.messages import BatchFailed, FailStream, Reply, Tick
+from headgate.coordinator.policy import CheckpointOptions, FailureManager
+from headgate_contract.ids import RequestId
+from tests.runtime.coordinator.world import SOURCE, World, savepoint_ref
+
+STRICT = CheckpointOptions(interval_ms=1000, timeout_ms=5000)
+STRICT_MESSAGE = (
+    "checkpoint 1 failed ({}), and no more than 0 may fail in a row "
+    "(execution.checkpointing.tolerable-failed-checkpoints)"
+)
+
+
+def test_f6_an_expired_checkpoint_counts_and_with_none_tolerated_fails_the_stream() -> None:
+    world = World(STRICT)
+    world.pass_time(1000)
+    world.ack(1, SOURCE)
+    world.pass_time(5000)
+    world.settle()
+    cause = "it expired after 5000 ms, still waiting for sink out, state counts"
+    assert world.failures == [FailStream(cause=STRICT_MESSAGE.format(cause))]
+
+
+def test_f19_f163_a_checkpoint_that_cannot_be_stored_counts_once_and_can_fail_the_stream() -> None:
+    world = World(STRICT)
+    world.pass_time(1000)
+    world.ack(1)
+    world.settle(fail=True)
+    cause = "it could not be stored: no space left"
+    assert world.failures == [FailStream(cause=STRICT_MESSAGE.format(cause))]
+    assert (world.coordinator.completed, world.coordinator.failed) == (0, 1)
+    assert world.aborted() == {1: cause}
+
+
+def test_f40_failures_in_a_row_beyond_the_tolerated_number_fail_the_stream_once() -> None:
+    world = World(CheckpointOptions(interval_ms=1000, tolerable_failures=2))
+    for number in (1, 2):
+        world.pass_time(1000)
+        world.decline(number)
+        assert not world.ended
+    world.pass_time(1000)
+    world.decline(3)
+    world.settle()
+    assert len(world.failures) == 1
+
+
+def test_f40_a_success_in_between_begins_the_count_anew() -> None:
+    world = World(CheckpointOptions(interval_ms=1000, tolerable_failures=1))
+    for number in range(1, 10, 2):
+        world.pass_time(1000)
+        world.decline(number)
+        world.pass_time(1000)
+        world.complete(number + 1)
+    assert not world.ended
+    manager = FailureManager(tolerable=1)
+    assert [manager.failed(), manager.failed(), manager.failed()] == [False, True, True]
+
+
+def test_two_that_expire_in_one_tick_fail_the_stream_once_and_are_answered_once() -> None:
+    world = World(CheckpointOptions(interval_ms=1000, timeout_ms=5000, max_concurrent=2))
+    world.pass_time(1000)
+    world.request("now")
+    world.pass_time(100_000)
+    world.settle()
+    assert len(world.failures) == 1
+    assert set(world.replies) == {"now"}
+
+
+def test_f43_a_checkpoint_that_was_subsumed_is_no_failure() -> None:
+    world = World(CheckpointOptions(interval_ms=100, max_concurrent=2))
+    world.pass_time(100)
+    world.pass_time(100)
+    world.complete(2)
+    assert world.aborted() == {1: "subsumed by 2"}
+    assert not world.ended
+    assert world.coordinator.failed == 0
+
+
+@pytest.mark.parametrize("name", [None, "upgrade"], ids=["a checkpoint by hand", "a savepoint"])
+def test_what_a_person_asked_for_fails_for_them_and_not_for_the_stream(name: str | None) -> None:
+    world = World(STRICT)
+    world.request("wanted", name)
+    world.decline(1, cause="the disk is full")
+    world.settle()
+    answer = world.replies[RequestId("wanted")]
+    assert isinstance(answer, Reply)
+    assert (answer.done, answer.why) == (False, "state counts declined: the disk is full")
+    assert not world.ended
+    world.pass_time(1000)
+    assert world.pending == [2]
+
+
+def test_f52_a_checkpoint_that_cannot_be_stored_retires_nothing() -> None:
+    world = World(CheckpointOptions(interval_ms=1000, retained=1, tolerable_failures=9))
+    world.pass_time(1000)
+    world.complete(1)
+    world.pass_time(1000)
+    world.ack(2)
+    world.settle(fail=True)
+    assert world.kept_checkpoints == [1]
+    world.pass_time(1000)
+    world.complete(3)
+    assert world.completed[-1].retires == (1,)
+
+
+def test_a_failed_step_fails_the_stream_and_answers_everybody() -> None:
+    world = World(STRICT, retained=[savepoint_ref(1, "old")])
+    world.request("pending", "new")
+    world.begin()
+    world.request("queued")
+    world.busy = False
+    world.tell(BatchFailed(cause="micro-batch 7 failed: division by zero"))
+    world.settle()
+    assert world.failures == [FailStream(cause="micro-batch 7 failed: division by zero")]
+    assert {id: answer.why for id, answer in world.replies.items() if isinstance(answer, Reply)} == dict.fromkeys(
+        ("pending", "queued"), "micro-batch 7 failed: division by zero"
+    )
+
+
+def test_a_stream_that_fails_while_a_snapshot_is_being_stored_waits_for_how_that_ends() -> None:
+    """Else its asker would be told that it failed, and it would be in the log."""
+    world = World(STRICT)
+    world.request("wanted", "upgrade")
+    world.ack(1)
+    world.begin()
+    world.busy = False
+    assert world.tell(BatchFailed(cause="broken")) == []
+    assert not world.coordinator.may_begin
+    assert world.tell(Tick()) == []
+    world.request("too-late")
+    world.settle()
+    assert [slot.name for slot in world.completed] == ["upgrade"]
+    assert world.failures == [FailStream(cause="broken")]
+    answers = {id: answer.done for id, answer in world.replies.items() if isinstance(answer, Reply)}
+    assert answers == {"wanted": True, "too-late": False}

@@ -1,0 +1,70 @@
+"""Which older checkpoints a new one retires."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.coordinator.policy import CheckpointOptions, subsumed
+from headgate_contract.snapshot import SnapshotKind, SnapshotRef
+from tests.runtime.coordinator.world import World, checkpoint_ref, savepoint_ref
+
+
+def retaining(number: int, retained: list[SnapshotRef] | None = None) -> World:
+    return World(CheckpointOptions(interval_ms=None, retained=number), retained=retained or [])
+
+
+def take(world: World, *names: str) -> None:
+    """Complete snapshots: `cp...` are checkpoints, all others savepoints of that name."""
+    for name in names:
+        world.request(name, None if name.startswith("cp") else name)
+        world.complete(world.pending[-1])
+
+
+def test_f48_savepoints_never_push_out_the_last_checkpoint() -> None:
+    world = retaining(1)
+    take(world, "cp1", "cp2", "sp1", "sp2", "sp3")
+    assert [slot.retires for slot in world.completed] == [(), (1,), (), (), ()]
+    assert world.kept_checkpoints == [2]
+    assert [ref.name for ref in world.coordinator.retained] == [None, "sp1", "sp2", "sp3"]
+
+
+def test_no_checkpoint_ever_retires_a_savepoint() -> None:
+    world = retaining(1)
+    take(world, "cp1", "sp1", "cp2", "cp3")
+    assert [slot.retires for slot in world.completed] == [(), (), (1,), (3,)]
+    assert [ref.name for ref in world.coordinator.retained] == ["sp1", None]
+
+
+def test_f50_a_stop_is_retained() -> None:
+    world = retaining(1)
+    take(world, "cp1", "sp1")
+    world.request("stop", "last", stop=True)
+    world.complete(3)
+    assert world.ended
+    assert [ref.id for ref in world.coordinator.retained] == [1, 2, 3]
+
+
+def test_f51_none_is_retired_before_there_are_too_many() -> None:
+    world = retaining(3)
+    take(world, "cp1", "cp2", "cp3")
+    assert [slot.retires for slot in world.completed] == [(), (), ()]
+
+
+def test_f56_the_oldest_is_retired_first_in_order() -> None:
+    world = retaining(2)
+    take(world, "cp1", "cp2", "cp3", "cp4")
+    assert [slot.retires for slot in world.completed] == [(), (), (1,), (2,)]
+
+
+def test_a_smaller_number_to_retain_retires_all_that_are_too_many_at_once() -> None:
+    world = retaining(1, [checkpoint_ref(1), savepoint_ref(2, "kept"), checkpoint_ref(3), checkpoint_ref(4)])
+    take(world, "cp5")
+    assert world.completed[0].retires == (1, 3, 4)
+
+
+@pytest.mark.parametrize("keep", [1, 2, 3])
+def test_the_newest_ones_stay_whatever_is_there(keep: int) -> None:
+    refs = [checkpoint_ref(number) for number in (4, 2, 9, 7)]
+    retired = subsumed(refs, SnapshotKind.CHECKPOINT, keep)
+    assert list(retired) == [2, 4, 7, 9][: 5 - keep]
+    assert subsumed(refs, SnapshotKind.SAVEPOINT, keep) == ()

@@ -1,0 +1,226 @@
+"""How a stream ends: with a last snapshot that completes and commits, by a cancel, or not at all."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.coordinator.messages import (
+    BatchFailed,
+    Cancel,
+    FailStream,
+    Reply,
+    TakeSnapshot,
+    Trigger,
+    WriteStopped,
+)
+from headgate.coordinator.policy import CheckpointOptions
+from headgate_contract.ids import CheckpointId, RequestId
+from tests.runtime.coordinator.world import World
+
+EVERY_SECOND = CheckpointOptions(interval_ms=1000, timeout_ms=5000, tolerable_failures=5)
+
+
+def answer(world: World, id: str) -> Reply | WriteStopped:
+    return world.replies[RequestId(id)]
+
+
+def refusals(world: World) -> dict[str, str]:
+    return {id: reply.why for id, reply in world.replies.items() if isinstance(reply, Reply) and not reply.done}
+
+
+def test_a_stop_holds_the_next_batch_snapshots_commits_and_ends() -> None:
+    world = World(EVERY_SECOND)
+    world.batch()
+    world.request("stop", "last", stop=True)
+    assert not world.coordinator.may_begin
+    world.ack(1)
+    world.carry_out()
+    world.deliver()
+    assert not world.ended, "nothing is said before the sinks have committed"
+    world.settle()
+    assert world.commits == [1]
+    assert world.slots[-1] == WriteStopped(
+        reason="stop",
+        committed=(CheckpointId(1),),
+        snapshot=CheckpointId(1),
+        request=RequestId("stop"),
+        result={"snapshot": 1, "name": "last", "folder": "chk-1", "kind": "savepoint"},
+    )
+
+
+def test_a_stop_waits_for_the_running_step() -> None:
+    world = World(EVERY_SECOND)
+    world.begin()
+    assert world.request("stop", stop=True) == []
+    world.finish()
+    assert world.pending == [1]
+    world.complete(1)
+    assert world.groups() == {1: [0]}
+
+
+def test_a_stop_lets_what_is_under_way_complete_first() -> None:
+    world = World(EVERY_SECOND)
+    world.request("before", "before")
+    world.request("stop", stop=True)
+    assert world.pending == [1]
+    world.complete(1)
+    assert world.pending == [2]
+    world.complete(2)
+    assert world.ended
+
+
+def test_a_stop_goes_on_when_what_it_waited_for_expires() -> None:
+    world = World(EVERY_SECOND)
+    world.pass_time(1000)
+    world.request("stop", stop=True)
+    assert world.pending == [1]
+    world.pass_time(5000)
+    assert world.pending == [2]
+    world.complete(2)
+    assert world.ended
+
+
+def test_no_periodic_checkpoint_begins_while_the_stream_stops() -> None:
+    world = World(EVERY_SECOND)
+    world.request("stop", stop=True)
+    assert world.coordinator.next_deadline() is None
+    assert world.pass_time(10_000) == []
+
+
+def test_f148_f153_a_failed_stop_lets_the_stream_go_on_with_periodic_checkpoints_and_tells_the_asker() -> None:
+    world = World(EVERY_SECOND)
+    world.request("stop", "last", stop=True)
+    world.decline(1, cause="the disk is full")
+    world.settle()
+    assert refusals(world) == {"stop": "state counts declined: the disk is full"}
+    assert world.coordinator.may_begin
+    world.batch()
+    assert [type(action) for action in world.pass_time(1000)] == [TakeSnapshot]
+    world.complete(2)
+    world.request("again", "last", stop=True)
+    world.complete(3)
+    assert world.ended
+
+
+def test_a_second_stop_is_answered_by_the_end_of_the_first() -> None:
+    """Refused, its asker would take back the wish to stop, and the stream might be started again."""
+    world = World(EVERY_SECOND)
+    world.tell(Trigger(stop=True, reason="SIGTERM"))
+    world.request("stop", stop=True)
+    world.settle()
+    assert world.replies == {}
+    world.complete(1)
+    done = answer(world, "stop")
+    assert isinstance(done, Reply)
+    assert done.done
+    assert done.result["snapshot"] == 1
+
+
+def test_a_second_stop_fails_with_the_first() -> None:
+    world = World(EVERY_SECOND)
+    world.request("one", stop=True)
+    world.request("two", stop=True)
+    world.decline(1)
+    world.settle()
+    assert set(refusals(world)) == {"one", "two"}
+    world.request("three", stop=True)
+    world.complete(2)
+    assert isinstance(answer(world, "three"), WriteStopped)
+
+
+def test_what_is_asked_for_behind_the_last_barrier_is_refused() -> None:
+    world = World(EVERY_SECOND)
+    world.request("stop", stop=True)
+    world.request("late-checkpoint")
+    world.request("late-savepoint", "late")
+    world.request("late-stop", "other", stop=True)
+    world.settle()
+    why = "the stream is stopping: its last barrier has been asked for"
+    assert refusals(world) == dict.fromkeys(("late-checkpoint", "late-savepoint", "late-stop"), why)
+    world.complete(1)
+    assert [slot.checkpoint for slot in world.completed] == [1]
+
+
+def test_a_stop_whose_savepoint_has_a_taken_name_stops_nothing() -> None:
+    world = World(EVERY_SECOND)
+    world.request("first", "last")
+    world.request("stop", "last", stop=True)
+    world.settle()
+    assert "there is a savepoint last already" in refusals(world)["stop"]
+    assert world.coordinator.may_begin
+
+
+def test_a_stream_that_fails_between_its_last_snapshot_and_the_commit_says_so_with_the_cause() -> None:
+    world = World(EVERY_SECOND)
+    world.request("stop", "last", stop=True)
+    world.request("me-too", stop=True)
+    world.ack(1)
+    world.carry_out()
+    world.deliver()
+    world.tell(BatchFailed(cause="Spark is gone"))
+    world.settle()
+    assert world.failures == [FailStream(cause="Spark is gone")]
+    assert refusals(world) == dict.fromkeys(("stop", "me-too"), "Spark is gone; savepoint last (1) is complete")
+
+
+def test_a_cancel_ends_at_once_and_answers_everybody() -> None:
+    world = World(EVERY_SECOND)
+    world.pass_time(1000)
+    world.request("savepoint", "a")
+    world.request("stop", stop=True)
+    world.request("me-too", stop=True)
+    world.tell(Cancel(request=RequestId("cancel"), reason="enough"))
+    assert not world.coordinator.may_begin
+    world.settle()
+    assert refusals(world) == dict.fromkeys(("savepoint", "stop", "me-too"), "the stream was cancelled")
+    assert world.slots == [WriteStopped(reason="enough", committed=(), snapshot=None, request=RequestId("cancel"))]
+
+
+def test_a_cancel_notes_what_is_committed() -> None:
+    world = World(EVERY_SECOND)
+    world.pass_time(1000)
+    world.complete(1)
+    world.tell(Cancel())
+    world.settle()
+    assert world.noted == [1]
+
+
+def test_a_cancel_waits_for_how_the_storing_of_a_snapshot_ends() -> None:
+    world = World(EVERY_SECOND)
+    world.pass_time(1000)
+    world.complete(1)
+    world.request("savepoint", "a")
+    world.ack(2)
+    assert world.tell(Cancel(request=RequestId("cancel"))) == []
+    world.tell(Cancel(request=RequestId("once-more")))
+    world.settle()
+    assert refusals(world) == {"once-more": "the stream is ending already"}
+    assert isinstance(answer(world, "savepoint"), Reply)
+    assert [slot.checkpoint for slot in world.completed] == [1, 2]
+    assert isinstance(world.slots[-1], WriteStopped)
+    assert world.noted == [1], "noted once, by the slot of the savepoint"
+
+
+def test_a_cancel_after_the_last_snapshot_does_not_take_it_back() -> None:
+    world = World(EVERY_SECOND)
+    world.request("stop", "last", stop=True)
+    world.request("me-too", stop=True)
+    world.ack(1)
+    world.carry_out()
+    world.deliver()
+    world.tell(Cancel())
+    world.settle()
+    for id in ("stop", "me-too"):
+        done = answer(world, id)
+        assert isinstance(done, Reply)
+        assert done.result["name"] == "last"
+
+
+@pytest.mark.parametrize("event", [Trigger(request=RequestId("late")), Cancel(request=RequestId("late"))])
+def test_f24_who_asks_after_the_end_is_told_so(event: Trigger | Cancel) -> None:
+    world = World(EVERY_SECOND)
+    world.request("stop", stop=True)
+    world.complete(1)
+    world.tell(event)
+    world.settle()
+    assert refusals(world) == {"late": "the stream has ended"}
