@@ -45,6 +45,9 @@ def check(path: Path, settings: Settings) -> dict[str, Any]:
 def _check_columns(plan: LinearPlan, warnings: list[str]) -> None:
     if not plan.transforms and plan.keyed is None:
         return
+    if os.environ.get("HEADGATE_TEST_ENGINE") == "stand-in":
+        warnings.append("the columns were not checked: the stand-in runs without Spark")
+        return
     from headgate.spark.columns import check_columns, known_schema
 
     schema = known_schema(plan.source.source)
