@@ -25,9 +25,10 @@ from pyspark.sql import functions as F  # noqa: E402
 
 import headgate  # noqa: E402
 from headgate.driver.engine import EngineSetup, MicroBatch  # noqa: E402
-from headgate.driver.life import Life, LifeSetup  # noqa: E402
+from headgate.driver.life import Life  # noqa: E402
 from headgate.driver.points import KillPoints  # noqa: E402
 from headgate.driver.pulse import Heart  # noqa: E402
+from headgate.driver.setup import LifeSetup  # noqa: E402
 from headgate.job.plan import linear_plan  # noqa: E402
 from headgate.spark.chain import SUBTASK, add_key, apply_transforms  # noqa: E402
 from headgate.spark.engine import SparkEngine  # noqa: E402

@@ -14,10 +14,11 @@ from types import FrameType
 
 from headgate.driver.engine import Engine, EngineSetup
 from headgate.driver.ledger import Ledger
-from headgate.driver.life import Life, LifeSetup, describe_error
+from headgate.driver.life import Life, describe_error
 from headgate.driver.log_file import take_over_output
 from headgate.driver.points import KillPoints
 from headgate.driver.pulse import Heart
+from headgate.driver.setup import LifeSetup
 from headgate.job.loading import file_sha256, load_job
 from headgate.job.plan import linear_plan
 from headgate_contract.catalogue import Catalogue, read_catalogue

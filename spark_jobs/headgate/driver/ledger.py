@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from headgate.coordinator.cut import Group
@@ -31,7 +31,7 @@ from headgate.driver.shared_state import SharedFiles
 from headgate.driver.snapshots import SnapshotTaker
 from headgate.sink.base import SinkCommitter
 from headgate_contract import wire
-from headgate_contract.errors import Fenced, HeadgateError, SlotTaken, StorageError
+from headgate_contract.errors import Fenced, HeadgateError, SlotTaken, StorageError, StreamFailed
 from headgate_contract.history import Event as HistoryEvent
 from headgate_contract.history import record_event
 from headgate_contract.ids import CheckpointId, Generation, SlotNumber, StreamName, VertexUid
@@ -83,6 +83,7 @@ class Ledger:
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledger")
         self._fenced_lock = threading.Lock()
         self._fenced_said = False
+        self._over = False
         self.taker: SnapshotTaker | None = None
 
     def perform(self, action: Action) -> None:
@@ -105,6 +106,8 @@ class Ledger:
         self._pool.shutdown(wait=True)
 
     def _perform(self, action: Action) -> None:
+        if self._over and not isinstance(action, Reply):
+            return  # fenced or failed: nothing more is completed, committed, deleted or said to be so
         try:
             match action:
                 case StoreSnapshot():
@@ -121,7 +124,7 @@ class Ledger:
                     self._notify_aborted(action)
                 case FailStream(cause=cause):
                     self.check_not_fenced()
-                    self._end(HeadgateError(cause))
+                    self._finish(StreamFailed(cause))
         except Fenced as error:
             self.fenced(error)
         except Exception as error:
@@ -137,7 +140,7 @@ class Ledger:
             return
         except HeadgateError:
             log.warning("the log cannot be read either")
-        self._end(error)
+        self._finish(error)
 
     def fenced(self, error: Fenced) -> None:
         """End at once: a successor runs. Said once, whoever finds out first."""
@@ -145,6 +148,10 @@ class Ledger:
             first, self._fenced_said = not self._fenced_said, True
         if first:
             self.say("fenced", "EXECUTED", str(error))
+        self._finish(error)
+
+    def _finish(self, error: BaseException | None) -> None:
+        self._over = True
         self._end(error)
 
     def check_not_fenced(self) -> None:
@@ -272,7 +279,7 @@ class Ledger:
             if action.snapshot is not None:
                 result["folder"] = self._folders[action.snapshot]  # type: ignore[assignment]
             self._reply(Reply(request=action.request, done=True, result=result))
-        self._end(None)
+        self._finish(None)
 
     # ---- words
 
@@ -294,6 +301,11 @@ class Ledger:
         self.say(action.snapshot.kind.value, "EXECUTED", f"{action.snapshot} is complete and committed")
         for retired in action.retired:
             self._dispose(retired)
+
+    def dispose(self, snapshots: Sequence[CheckpointId]) -> None:
+        """Go on with what an earlier life had retired and not yet deleted."""
+        for snapshot in snapshots:
+            self._pool.submit(self._dispose, snapshot)
 
     def _dispose(self, snapshot: CheckpointId) -> None:
         """Delete what a retired checkpoint alone needs; its slot says that it is no candidate any more."""

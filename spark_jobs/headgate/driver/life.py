@@ -8,59 +8,40 @@ import shutil
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 from headgate.coordinator.coordinator import Coordinator
 from headgate.coordinator.cut import BatchResult, Cut, Group
-from headgate.coordinator.messages import Action, BatchDone, BatchFailed, Event, NotifyComplete, TakeSnapshot, Trigger
+from headgate.coordinator.messages import (
+    Action,
+    BatchDone,
+    BatchFailed,
+    Event,
+    NotifyAborted,
+    NotifyComplete,
+    TakeSnapshot,
+    Trigger,
+)
 from headgate.coordinator.policy import CheckpointOptions
-from headgate.driver.engine import Engine, MicroBatch
+from headgate.driver.engine import MicroBatch
 from headgate.driver.ledger import Ledger
 from headgate.driver.loop import CoordinatorLoop, StreamEnding
-from headgate.driver.points import KillPoints
 from headgate.driver.pulse import Ear, Heart
+from headgate.driver.restoring import Restorer
+from headgate.driver.setup import LifeSetup
 from headgate.driver.shared_state import SharedFiles
 from headgate.driver.snapshots import SnapshotTaker, participants
-from headgate.job.plan import LinearPlan
-from headgate.recovery.fetch import SnapshotFiles
-from headgate.recovery.sinks import begin_sinks, sink_history
-from headgate.recovery.state import check_vertices, restore_vertex
 from headgate.sink.base import SinkCommitter
-from headgate.source.positions import INITIAL
 from headgate.state.versions import StateVersion, collect_garbage
 from headgate.state.vertex import StatefulVertex
 from headgate.step.operators import StepClock
 from headgate.step.task import BatchIdentity, KeyedStage, SinkStage, StepAck, StepTask
-from headgate_contract.catalogue import Catalogue
-from headgate_contract.errors import HeadgateError, SnapshotDamaged, StreamFailed
-from headgate_contract.heartbeats import Progress, StreamState, read_heartbeat
-from headgate_contract.ids import CheckpointId, Generation, StreamName, VertexUid
+from headgate_contract.errors import HeadgateError, StreamFailed
+from headgate_contract.heartbeats import Progress, StreamState
+from headgate_contract.ids import CheckpointId, Generation, VertexUid
 from headgate_contract.paths import StreamPaths
-from headgate_contract.records import GenerationStarted, SlotLog
-from headgate_contract.restore import RestoreFrom
-from headgate_contract.settings import Settings
-from headgate_contract.snapshot import SnapshotMetadata, SnapshotRef
-from headgate_contract.store import ObjectStore
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LifeSetup:
-    """Everything that a life begins with."""
-
-    store: ObjectStore
-    stream: StreamName
-    started: GenerationStarted
-    catalogue: Catalogue
-    slots: SlotLog
-    settings: Settings
-    plan: LinearPlan
-    work: Path
-    engine: Engine
-    points: KillPoints
-    ledger_class: type[Ledger] = Ledger
 
 
 class Life:
@@ -77,6 +58,7 @@ class Life:
         self._error: BaseException | None = None
         self._stop_asked = threading.Event()
         self._stop_reason = ""
+        self._stop_posted = False
         self._attempt = 0
         self._vertex = self._stateful_vertex()
         self._sinks: Mapping[VertexUid, SinkCommitter] = {
@@ -93,7 +75,7 @@ class Life:
         self._ledger = self._make_ledger()
         self._ledger.say("start", "ISSUED", f"generation {self._generation}: {self._setup.started.decision.reason}")
         try:
-            cut, groups = self._restore()
+            cut, groups = self._restorer().restore()
             self._start(cut, groups)
             self._wait()
         finally:
@@ -106,91 +88,8 @@ class Life:
         self._stop_reason = reason
         self._stop_asked.set()
 
-    # ---- restore
-
-    def _restore(self) -> tuple[Cut, list[Group]]:
-        decision = self._setup.started.decision
-        ref = decision.snapshot if isinstance(decision, RestoreFrom) else None
-        files = SnapshotFiles(self._setup.store, ref) if ref is not None else None
-        metadata = files.metadata() if files is not None else None
-        if metadata is not None:
-            check_vertices(metadata, self._vertex)
-            self._check_sources(metadata)
-        opening = threading.Thread(target=self._open_engine, name="open", daemon=True)
-        opening.start()
-        cut = self._restore_cut(files, metadata)
-        self._register_retained(ref)
-        for end in self._plan.sinks:
-            end.vertex.sink.check()
-        self._ledger.check_not_fenced()
-        history = sink_history(self._setup.store, self._setup.catalogue, ref, metadata)
-        for uid, report in begin_sinks(self._sinks, history).items():
-            log.info("sink %s: %s", uid, report)
-        opening.join()
-        if self._error is not None:
-            raise self._error
-        self._note_replay(cut)
-        carried = metadata.committables if metadata is not None else ()
-        return cut, [Group(id=group.id, sinks=group.sinks) for group in carried]
-
-    def _open_engine(self) -> None:
-        try:
-            self._engine.open()
-        except BaseException as error:  # noqa: BLE001 - handed to the thread that waits for it
-            self._error = error
-
-    def _restore_cut(self, files: SnapshotFiles | None, metadata: SnapshotMetadata | None) -> Cut:
-        if files is None or metadata is None:
-            return Cut(epoch=0, positions={self._source: dict(INITIAL)})
-        versions = {}
-        if self._vertex is not None and self._vertex.uid in metadata.vertices:
-            identity = f"g{self._generation}.restore"
-            restored = restore_vertex(files, metadata.vertices[self._vertex.uid], self._vertex, identity)
-            versions[self._vertex.uid] = restored.versions
-        position = self._engine.book.load(metadata.sources[self._source], files.read)
-        epoch = max((vertex.epoch for vertex in metadata.vertices.values()), default=0)
-        return Cut(
-            epoch=epoch,
-            versions=versions,
-            positions={self._source: position},
-            records=metadata.records,
-            watermark_ms=metadata.watermark_ms,
-        )
-
-    def _check_sources(self, metadata: SnapshotMetadata) -> None:
-        state = metadata.sources.get(self._source)
-        if state is None:
-            raise StreamFailed(
-                f"the snapshot has positions of {', '.join(metadata.sources) or 'no source'}, "
-                f"the job reads {self._source!r}",
-                hint="give the source its uid back, or start with --fresh",
-            )
-        if state.kind != self._plan.source.source.kind:
-            raise StreamFailed(
-                f"source {self._source!r} was of kind {state.kind}, the job has {self._plan.source.source.kind}",
-                hint="give a new kind of source a new uid and start with --fresh",
-            )
-
-    def _register_retained(self, base: SnapshotRef | None) -> None:
-        for ref in self._setup.catalogue.snapshots:
-            self._folders[ref.id] = ref.folder
-            files = SnapshotFiles(self._setup.store, ref)
-            try:
-                metadata = files.metadata()
-            except SnapshotDamaged as error:
-                log.warning("%s is damaged: none of its files will be deleted: %s", ref, error)
-                continue
-            handles = list(metadata.handles()) if ref.name is None else []
-            self._shared.register(ref.id, handles)
-
-    def _note_replay(self, cut: Cut) -> None:
-        """How many records an earlier generation had handed over beyond this cut, as far as it told."""
-        told = 0
-        if self._generation > 1:
-            seen = read_heartbeat(self._setup.store, self._setup.stream, Generation(self._generation - 1))
-            told = seen.heartbeat.progress.records if seen is not None and seen.heartbeat is not None else 0
-        replayed = max(0, told - cut.records)
-        self._heart.note(lambda progress: replace(progress, records=cut.records, replayed=replayed))
+    def _restorer(self) -> Restorer:
+        return Restorer(self._setup, self._vertex, self._sinks, self._shared, self._folders, self._ledger, self._heart)
 
     # ---- run
 
@@ -281,6 +180,8 @@ class Life:
             return
         if isinstance(action, NotifyComplete):
             self._note_completed(action)
+        if isinstance(action, NotifyAborted):
+            self._stop_posted = False  # if it was the last snapshot of a stop by signal, it is tried again
         self._ledger.perform(action)
 
     def _note_completed(self, action: NotifyComplete) -> None:
@@ -374,10 +275,9 @@ class Life:
     # ---- end
 
     def _wait(self) -> None:
-        asked = False
         while not self._ended.wait(0.2):
-            if self._stop_asked.is_set() and not asked:
-                asked = True
+            if self._stop_asked.is_set() and not self._stop_posted:
+                self._stop_posted = True
                 self._heart.become(StreamState.STOPPING)
                 self._loop.post(Trigger(stop=True, reason=self._stop_reason))
             failure = self._engine.failure()

@@ -37,6 +37,7 @@ class Heart:
             process=identify(),
         )
         self._lock = threading.Lock()
+        self._writing = threading.Lock()
         self._wake = threading.Event()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heart", daemon=True)
@@ -80,10 +81,11 @@ class Heart:
             self._wake.clear()
 
     def _write(self) -> None:
-        with self._lock:
-            self._beat = replace(self._beat, counter=self._beat.counter + 1, at_ms=_wall_ms())
+        with self._writing:  # one at a time, and whoever notes progress does not wait for storage
+            with self._lock:
+                self._beat = beat = replace(self._beat, counter=self._beat.counter + 1, at_ms=_wall_ms())
             try:
-                write_heartbeat(self._store, self._beat)
+                write_heartbeat(self._store, beat)
             except StorageError as error:
                 log.warning("the heartbeat could not be written: %s", error)
 

@@ -1,0 +1,157 @@
+"""The beginning of a life: verifies and fetches the snapshot, brings state, positions and sinks to it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+
+from headgate.coordinator.cut import Cut, Group
+from headgate.driver.ledger import Ledger
+from headgate.driver.pulse import Heart
+from headgate.driver.setup import LifeSetup
+from headgate.driver.shared_state import SharedFiles
+from headgate.recovery.fetch import SnapshotFiles
+from headgate.recovery.sinks import begin_sinks, sink_history
+from headgate.recovery.state import check_vertices, restore_vertex
+from headgate.sink.base import SinkCommitter
+from headgate.source.positions import INITIAL
+from headgate.state.vertex import StatefulVertex
+from headgate_contract.errors import SnapshotDamaged, StreamFailed
+from headgate_contract.heartbeats import read_heartbeat
+from headgate_contract.ids import CheckpointId, Generation, VertexUid
+from headgate_contract.paths import StreamPaths
+from headgate_contract.restore import RestoreFrom
+from headgate_contract.snapshot import SnapshotMetadata, SnapshotRef
+
+log = logging.getLogger(__name__)
+
+
+class Restorer:
+    """Restores one life. Used once; every step may be repeated by a successor."""
+
+    def __init__(
+        self,
+        setup: LifeSetup,
+        vertex: StatefulVertex | None,
+        sinks: Mapping[VertexUid, SinkCommitter],
+        shared: SharedFiles,
+        folders: dict[CheckpointId, str],
+        ledger: Ledger,
+        heart: Heart,
+    ) -> None:
+        self._setup = setup
+        self._vertex = vertex
+        self._sinks = sinks
+        self._shared = shared
+        self._folders = folders
+        self._ledger = ledger
+        self._heart = heart
+        self._source = setup.plan.source.uid
+        self._generation = setup.started.generation
+        self._opening_failed: BaseException | None = None
+
+    def restore(self) -> tuple[Cut, list[Group]]:
+        """State, positions and sinks as the decision says; the cut to go on from, and the groups that it carries."""
+        decision = self._setup.started.decision
+        ref = decision.snapshot if isinstance(decision, RestoreFrom) else None
+        files = SnapshotFiles(self._setup.store, ref) if ref is not None else None
+        metadata = files.metadata() if files is not None else None
+        if metadata is not None:
+            check_vertices(metadata, self._vertex)
+            self._check_sources(metadata)
+        opening = threading.Thread(target=self._open_engine, name="open", daemon=True)
+        opening.start()
+        cut = self._restore_cut(files, metadata)
+        self._register_retained(ref)
+        for end in self._setup.plan.sinks:
+            end.vertex.sink.check()
+        self._ledger.check_not_fenced()
+        history = sink_history(self._setup.store, self._setup.catalogue, ref, metadata)
+        for uid, report in begin_sinks(self._sinks, history).items():
+            log.info("sink %s: %s", uid, report)
+        opening.join()
+        if self._opening_failed is not None:
+            raise self._opening_failed
+        self._note_replay(cut)
+        carried = metadata.committables if metadata is not None else ()
+        return cut, [Group(id=group.id, sinks=group.sinks) for group in carried]
+
+    def _open_engine(self) -> None:
+        try:
+            self._setup.engine.open()
+        except BaseException as error:  # noqa: BLE001 - handed to the thread that waits for it
+            self._opening_failed = error
+
+    def _restore_cut(self, files: SnapshotFiles | None, metadata: SnapshotMetadata | None) -> Cut:
+        if files is None or metadata is None:
+            return Cut(epoch=0, positions={self._source: dict(INITIAL)})
+        versions = {}
+        if self._vertex is not None and self._vertex.uid in metadata.vertices:
+            identity = f"g{self._generation}.restore"
+            restored = restore_vertex(files, metadata.vertices[self._vertex.uid], self._vertex, identity)
+            versions[self._vertex.uid] = restored.versions
+        position = self._setup.engine.book.load(metadata.sources[self._source], files.read)
+        epoch = max((vertex.epoch for vertex in metadata.vertices.values()), default=0)
+        return Cut(
+            epoch=epoch,
+            versions=versions,
+            positions={self._source: position},
+            records=metadata.records,
+            watermark_ms=metadata.watermark_ms,
+        )
+
+    def _check_sources(self, metadata: SnapshotMetadata) -> None:
+        state = metadata.sources.get(self._source)
+        if state is None:
+            raise StreamFailed(
+                f"the snapshot has positions of {', '.join(metadata.sources) or 'no source'}, "
+                f"the job reads {self._source!r}",
+                hint="give the source its uid back, or start with --fresh",
+            )
+        if state.kind != self._setup.plan.source.source.kind:
+            raise StreamFailed(
+                f"source {self._source!r} was of kind {state.kind}, the job has {self._setup.plan.source.source.kind}",
+                hint="give a new kind of source a new uid and start with --fresh",
+            )
+
+    def _register_retained(self, base: SnapshotRef | None) -> None:
+        for ref in self._setup.catalogue.snapshots:
+            self._folders[ref.id] = ref.folder
+            files = SnapshotFiles(self._setup.store, ref)
+            try:
+                metadata = files.metadata()
+            except SnapshotDamaged as error:
+                log.warning("%s is damaged: none of its files will be deleted: %s", ref, error)
+                continue
+            handles = list(metadata.handles()) if ref.name is None else []
+            self._shared.register(ref.id, handles)
+        self._ledger.dispose(self._register_retired())
+
+    def _register_retired(self) -> list[CheckpointId]:
+        """The retired checkpoints whose files an earlier life had not deleted when it ended."""
+        catalogue = self._setup.catalogue
+        left = {
+            info.path.rsplit("/", 1)[0] for info in self._setup.store.list(StreamPaths(self._setup.stream).checkpoints)
+        }
+        found = []
+        for ref in catalogue.completed:
+            if ref.id in catalogue.retired and ref.name is None and ref.folder in left:
+                try:
+                    self._shared.register(ref.id, SnapshotFiles(self._setup.store, ref).metadata().handles())
+                except SnapshotDamaged as error:
+                    log.warning("%s is retired and damaged: its files are left: %s", ref, error)
+                    continue
+                self._folders[ref.id] = ref.folder
+                found.append(ref.id)
+        return found
+
+    def _note_replay(self, cut: Cut) -> None:
+        """How many records an earlier generation had handed over beyond this cut, as far as it told."""
+        told = 0
+        if self._generation > 1:
+            seen = read_heartbeat(self._setup.store, self._setup.stream, Generation(self._generation - 1))
+            told = seen.heartbeat.progress.records if seen is not None and seen.heartbeat is not None else 0
+        replayed = max(0, told - cut.records)
+        self._heart.note(lambda progress: replace(progress, records=cut.records, replayed=replayed))
