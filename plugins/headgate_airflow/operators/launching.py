@@ -8,48 +8,37 @@ from typing import Any, NoReturn
 from airflow.sdk.exceptions import AirflowException
 
 from headgate_airflow.failures import told_to_airflow
+from headgate_airflow.following import (
+    ENDED,
+    RUNS,
+    SUPERSEDED,
+    TIMED_OUT,
+    described_launch,
+    outcome_of,
+    own_generation,
+)
 from headgate_airflow.identity import TaskIdentity
 from headgate_airflow.operators.base import StreamOperator
-from headgate_airflow.triggers.base import TIMED_OUT
-from headgate_airflow.triggers.running import ENDED, RUNS, SUPERSEDED, StreamRunningTrigger, what_is_seen
+from headgate_airflow.triggers.running import StreamRunningTrigger
 from headgate_contract.catalogue import Catalogue, read_catalogue
 from headgate_contract.errors import HeadgateError, LaunchFailed, StreamRunning
 from headgate_contract.ids import Generation, StreamName
-from headgate_contract.restore import RestoreFrom
 from headgate_control import Control, StreamStatus
+from headgate_control.logs import root_cause
 from headgate_control.telling import who_runs
 
-_LOG_LINES = 40
-
-
-def own_generation(catalogue: Catalogue, by: str) -> Generation | None:
-    """The newest generation, if `by` started it, or if it replaces, lost after lost, one that `by` started. Pure."""
-    newest = start = catalogue.newest_generation
-    while start is not None and start.by != by and start.replaces is not None:
-        start = catalogue.generation(start.replaces)
-    return newest.generation if newest is not None and start is not None and start.by == by else None
-
-
-def result_of(status: StreamStatus) -> dict[str, Any]:
-    """What a task that started a stream returns."""
-    decision = status.decision
-    return {
-        "stream": status.stream,
-        "generation": status.generation,
-        "condition": status.condition.value,
-        "restored_from": int(decision.snapshot.id) if isinstance(decision, RestoreFrom) else None,
-        "reason": decision.reason if decision is not None else "",
-        "host": status.host,
-        "log": status.log,
-    }
+_LOG_LINES = 400
+_SHOWN_LINES = 40
 
 
 class LaunchingOperator(StreamOperator):
     """Waits for the generation that it launched, or for its successor if the restore DAG has to replace it meanwhile.
 
-    A user who marks the waiting task as failed, or clears it, does not stop the driver: a cleared task follows it
-    again, and the stop DAG ends it.
+    A cleared task follows the driver again. Of one that a user marks as failed while it waits, the driver is asked to
+    stop.
     """
+
+    stop_if_failed = True
 
     def own_live_generation(self, control: Control, by: str) -> Generation | None:
         """The generation that an earlier try of this very task launched, if it is still at work."""
@@ -59,7 +48,9 @@ class LaunchingOperator(StreamOperator):
     def follow(self, generation: int, until: float) -> NoReturn:
         """Defer until generation `generation` runs."""
         self.log.info("waiting for generation %d of stream %s to run", generation, self.stream)
-        self.wait_with(StreamRunningTrigger, "launched", until, generation=generation)
+        self.wait_with(
+            StreamRunningTrigger, "launched", until, generation=generation, stop_if_failed=self.stop_if_failed
+        )
 
     @told_to_airflow()
     def launched(self, context: Mapping[str, Any], event: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,16 +59,15 @@ class LaunchingOperator(StreamOperator):
         by = TaskIdentity.of(context).by
         control = self.control(context)
         status = control.status(self.stream)
-        seen = what_is_seen(status, generation)
-        outcome = seen["outcome"] if seen is not None else event["outcome"]
-        if outcome in (RUNS, ENDED) and seen is not None:
+        outcome = outcome_of(status, generation)
+        if outcome in (RUNS, ENDED):
             self.log.info("stream %s: %s", self.stream, status.text)
-            return result_of(status)
+            return described_launch(status)
         if outcome == SUPERSEDED:
             return self.superseded(by, status, generation, until)
-        if outcome == TIMED_OUT:
+        if outcome is None and event["outcome"] == TIMED_OUT:
             raise AirflowException(f"{event['why']} after {self.timeout}: {status.text}; it was left alone")
-        if seen is None:
+        if outcome is None:
             self.follow(generation, until)
         self.failed(control)
         raise self._told(control, status)
@@ -95,15 +85,22 @@ class LaunchingOperator(StreamOperator):
         control.stop(self.stream, wait=False)
 
     def _told(self, control: Control, status: StreamStatus) -> LaunchFailed:
-        try:
-            tail = control.logs(self.stream, status.generation, lines=_LOG_LINES)
-            self.log.error("the end of %s:\n%s", tail.path, "\n".join(tail.lines))
-        except HeadgateError as error:
-            self.log.error("the driver's log cannot be shown here: %s", error)
         return LaunchFailed(
-            f"generation {status.generation} of stream {self.stream} did not come up: {status.cause or status.text}",
+            f"generation {status.generation} of stream {self.stream} did not come up: {self._cause(control, status)}",
             hint=f"its log is {status.log} on {status.host}",
         )
+
+    def _cause(self, control: Control, status: StreamStatus) -> str:
+        """What the driver said of itself, or what its log says of it, if that is on this host."""
+        try:
+            tail = control.logs(self.stream, status.generation, lines=_LOG_LINES)
+        except (HeadgateError, OSError) as error:
+            self.log.error("the driver's log cannot be shown here: %s", error)
+            return status.cause or status.text
+        self.log.error("the end of %s:\n%s", tail.path, "\n".join(tail.lines[-_SHOWN_LINES:]))
+        deployed = self._catalogue().deployed_at(status.running_deployed or 0)
+        found = root_cause(list(tail.lines), deployed.job, deployed.directory) if deployed is not None else ""
+        return status.cause or f"{status.text}; {found}"
 
     def _catalogue(self) -> Catalogue:
         return read_catalogue(self.hook.storage.open(), StreamName(self.stream))

@@ -13,9 +13,10 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from headgate_airflow.failures import told_to_airflow
 from headgate_airflow.fleet import by_root, declared_fleet
+from headgate_airflow.following import described_launch
 from headgate_airflow.hooks.headgate import HeadgateHook
 from headgate_airflow.identity import TaskIdentity
-from headgate_airflow.operators.launching import LaunchingOperator, result_of
+from headgate_airflow.operators.launching import LaunchingOperator
 from headgate_contract.errors import HeadgateError
 from headgate_control import Condition, Control, Launched, StreamStatus
 
@@ -104,6 +105,7 @@ class ConfirmRecovered(LaunchingOperator):
     """
 
     template_fields: Sequence[str] = (*LaunchingOperator.template_fields, "generation", "problem")
+    stop_if_failed = False
 
     def __init__(self, *, generation: int | None = None, problem: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -120,7 +122,7 @@ class ConfirmRecovered(LaunchingOperator):
         self.log.warning(
             "generation %d was overtaken by %s, which somebody else follows", generation, status.generation
         )
-        return result_of(status)
+        return described_launch(status)
 
     def failed(self, control: Control) -> None:
         self.log.warning("the restart strategy decides what follows")

@@ -9,6 +9,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from headgate_airflow.assets import ANY_SAVEPOINT, savepoint_of
 from headgate_airflow.failures import told_to_airflow
+from headgate_airflow.following import described_snapshot
 from headgate_airflow.identity import TaskIdentity
 from headgate_airflow.operators.asking import AskingOperator, snapshot_of
 from headgate_airflow.operators.base import flag, optional_text
@@ -78,12 +79,8 @@ class Savepoint(AskingOperator):
         where = f"{taken.folder}/{METADATA}"
         metadata = decode_metadata(storage.open().read(where), taken, where)
         return {
-            "stream": self.stream,
-            "snapshot": int(taken.id),
-            "name": str(taken.name) if taken.name is not None else None,
-            "generation": int(taken.generation),
+            **described_snapshot(self.stream, taken),
             "root": storage.root,
-            "folder": taken.folder,
             "size": taken.metadata_length + sum(handle.length for handle in metadata.handles()),
             "records": metadata.records,
             "watermark_ms": metadata.watermark_ms,

@@ -13,9 +13,10 @@ from airflow.sdk import BaseSensorOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout
 
 from headgate_airflow.failures import told_to_airflow
+from headgate_airflow.following import TIMED_OUT
 from headgate_airflow.identity import TaskIdentity
 from headgate_airflow.location import TEMPLATED, OnStream
-from headgate_airflow.triggers.base import TIMED_OUT, StreamTrigger
+from headgate_airflow.triggers.base import StreamTrigger
 from headgate_control import Control
 
 _LATER_S = 60.0

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from headgate_airflow.operators.launching import result_of
+from headgate_airflow.following import ENDED, RUNS, described_launch, outcome_of
 from headgate_airflow.sensors.base import StreamSensor
 from headgate_airflow.triggers.base import StreamTrigger
-from headgate_airflow.triggers.running import ENDED, RUNS, StreamRunningTrigger, what_is_seen
+from headgate_airflow.triggers.running import StreamRunningTrigger
 from headgate_control import Control
 
 
@@ -23,8 +23,7 @@ class StreamRunning(StreamSensor):
 
     def look(self, control: Control) -> dict[str, Any] | None:
         status = control.status(self.stream)
-        seen = what_is_seen(status, self._number)
-        return result_of(status) if seen is not None and seen["outcome"] in (RUNS, ENDED) else None
+        return described_launch(status) if outcome_of(status, self._number) in (RUNS, ENDED) else None
 
     def trigger(self, **common: Any) -> StreamTrigger:
         return StreamRunningTrigger(generation=self._number, **common)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from headgate_airflow.following import described_snapshot, newest_above
 from headgate_airflow.sensors.base import StreamSensor
 from headgate_airflow.triggers.base import StreamTrigger
-from headgate_airflow.triggers.snapshot import SnapshotTrigger, newest_above
+from headgate_airflow.triggers.snapshot import SnapshotTrigger
 from headgate_contract.snapshot import SnapshotKind
 from headgate_control import Control
 
@@ -23,15 +24,7 @@ class SavepointCompleted(StreamSensor):
 
     def look(self, control: Control) -> dict[str, Any] | None:
         found = newest_above(control.snapshots(self.stream), int(self.newer_than), SnapshotKind.SAVEPOINT.value)
-        if found is None:
-            return None
-        return {
-            "stream": self.stream,
-            "snapshot": int(found.id),
-            "name": str(found.name) if found.name is not None else None,
-            "generation": int(found.generation),
-            "folder": found.folder,
-        }
+        return described_snapshot(self.stream, found) if found is not None else None
 
     def trigger(self, **common: Any) -> StreamTrigger:
         return SnapshotTrigger(newer_than=int(self.newer_than), **common)

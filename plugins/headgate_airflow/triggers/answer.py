@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from headgate_airflow.triggers.base import GONE_WRONG, StreamTrigger
+from headgate_airflow.following import ANSWERED, GONE_WRONG
+from headgate_airflow.triggers.base import StreamTrigger
 from headgate_contract.ids import RequestId
 from headgate_control import Control
 
-ANSWERED = "answered"
 _PATIENCE_S = 10.0
 """For how long an answer may be late after its driver has gone: the storage may show it later than the end."""
 

@@ -10,12 +10,10 @@ from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from headgate_airflow.following import GONE_WRONG, TIMED_OUT
 from headgate_airflow.hooks.headgate import HeadgateHook
 from headgate_contract.errors import HeadgateError, StorageError
 from headgate_control import Control
-
-GONE_WRONG = "failed"
-TIMED_OUT = "timeout"
 
 
 class StreamTrigger(BaseTrigger):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
+from headgate_airflow.following import COMPLETED, newest_above
 from headgate_airflow.triggers.base import StreamTrigger
-from headgate_contract.snapshot import SnapshotKind, SnapshotRef
+from headgate_contract.snapshot import SnapshotKind
 from headgate_control import Control
-
-COMPLETED = "completed"
 
 
 class SnapshotTrigger(StreamTrigger):
@@ -29,9 +27,3 @@ class SnapshotTrigger(StreamTrigger):
     def look(self, control: Control) -> dict[str, Any] | None:
         found = newest_above(control.snapshots(self.stream), self.newer_than, self.kind)
         return {"outcome": COMPLETED, "snapshot": int(found.id)} if found is not None else None
-
-
-def newest_above(snapshots: Iterable[SnapshotRef], newer_than: int, kind: str | None) -> SnapshotRef | None:
-    """The newest retained snapshot of `kind` (None: any) with an id above `newer_than`."""
-    found = [ref for ref in snapshots if ref.id > newer_than and kind in (None, ref.kind.value)]
-    return max(found, key=lambda ref: ref.id, default=None)
