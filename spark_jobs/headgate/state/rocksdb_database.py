@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ _DEFAULT_FAMILY = "default"
 _FAMILY_PREFIX = "state:"
 _CODEC_KEY = b"headgate.codec"
 _WRITE_BUFFER = 64 * 2**20
+_RESTORE_OLDER = "restore the stream from an older checkpoint"
 
 
 class Database:
@@ -30,8 +32,7 @@ class Database:
             self._root = Rdict(str(folder), _options(), column_families={name: _options() for name in families})
         except Exception as error:  # rocksdict has no error class of its own
             raise DamagedStateFile(
-                f"RocksDB cannot open the state in {folder}: {error}",
-                hint="restore the stream from an older checkpoint",
+                f"RocksDB cannot open the state in {folder}: {error}", hint=_RESTORE_OLDER
             ) from error
         self.folder = folder
         self.written = False
@@ -54,7 +55,8 @@ class Database:
     def get(self, state: str, keys: list[bytes]) -> list[bytes | None]:
         """The values of many keys, None where there is none."""
         family: Any = self._families[state]
-        values: list[bytes | None] = family.get(keys) if keys else []
+        with self._reading():
+            values: list[bytes | None] = family.get(keys) if keys else []
         return values
 
     def starting_with(self, state: str, prefixes: Sequence[bytes]) -> Iterator[tuple[int, bytes, bytes]]:
@@ -65,6 +67,8 @@ class Database:
             while iterator.valid() and (key := iterator.key()).startswith(prefix):
                 yield number, key, iterator.value()
                 iterator.next()
+            with self._reading():
+                iterator.status()
 
     def batch(self, state: str) -> WriteBatch:
         batch = WriteBatch(raw_mode=True)
@@ -82,9 +86,26 @@ class Database:
         """The entries of some key groups, as they are now."""
         options = ReadOptions()
         options.set_iterate_upper_bound(range_start(key_groups.end + 1))
-        family: Any = self._families[state]
-        items: Iterator[tuple[bytes, bytes]] = family.items(from_key=range_start(key_groups.start), read_opt=options)
-        return _holding(options, items)
+        iterator: Any = self._families[state].iter(options)
+        iterator.seek(range_start(key_groups.start))
+        return self._items(iterator, options)
+
+    def _items(self, iterator: Any, options: ReadOptions) -> Iterator[tuple[bytes, bytes]]:
+        """What an iterator shows. Its bound lives in its options, which only this frame keeps alive."""
+        while iterator.valid():
+            yield iterator.key(), iterator.value()
+            iterator.next()
+        with self._reading():
+            iterator.status()
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            raise DamagedStateFile(
+                f"RocksDB cannot read the state in {self.folder}: {error}", hint=_RESTORE_OLDER
+            ) from error
 
     def finish(self) -> list[str]:
         """Make all writes files, stop, and return the names of the files that the database consists of."""
@@ -109,11 +130,6 @@ class Database:
             f"RocksDB cannot write the state in {self.folder}: {error}",
             hint="make room on the disk of the working directory",
         )
-
-
-def _holding(options: ReadOptions, items: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
-    """The items; the bound of an iterator lives in its options, which rocksdict does not keep alive."""
-    yield from items
 
 
 def _options() -> Options:

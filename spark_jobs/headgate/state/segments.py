@@ -20,6 +20,7 @@ In memory a segment is the same record batch, or a slice of it; files are mapped
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections import OrderedDict
 from functools import cached_property
@@ -38,6 +39,7 @@ SEGMENT_FORMAT = 1
 _FORMAT_KEY = b"headgate.segment"
 _STATE_KEY = b"headgate.state"
 _CACHED_FILES = 512
+_READS_BETWEEN_SWEEPS = 64
 
 
 class Layout:
@@ -159,12 +161,16 @@ def _check_format(schema: pa.Schema, path: Path) -> None:
 
 
 class SegmentCache:
-    """Keeps the most recently used files mapped, because workers are reused. Files are immutable, names unique."""
+    """Keeps the most recently used files mapped, because workers are reused. Files are immutable, names unique.
+
+    A deleted file would take up the disk for as long as it is mapped: now and then those are looked for and let go.
+    """
 
     def __init__(self, capacity: int = _CACHED_FILES) -> None:
         self._capacity = capacity
         self._segments: OrderedDict[str, Segment] = OrderedDict()
         self._lock = threading.Lock()
+        self._reads = 0
 
     def __len__(self) -> int:
         return len(self._segments)
@@ -180,6 +186,10 @@ class SegmentCache:
         segment = read_segment(path, layout)
         with self._lock:
             self._segments[key] = segment
+            self._reads += 1
+            if self._reads % _READS_BETWEEN_SWEEPS == 0:
+                for gone in [path for path in self._segments if not os.path.exists(path)]:
+                    del self._segments[gone]
             while len(self._segments) > self._capacity:
                 self._segments.popitem(last=False)
         return segment

@@ -14,7 +14,7 @@ from headgate.state.key_groups import KeyGroupRange
 from headgate.state.rocksdb import RocksDBBackend
 from headgate.state.rocksdb_database import Database, open_database
 from tests.runtime.state.runs import HASHES, Run, memory_directory
-from tests.runtime.state.samples import COUNTS, KEYS, MAX_PARALLELISM, STATES, WHOLE, content, owned
+from tests.runtime.state.samples import COUNTS, KEYS, MAX_PARALLELISM, STATES, WHOLE, Row, batch_of, content, owned
 from tests.runtime.state.suite import StateBackendSuite
 
 
@@ -99,6 +99,24 @@ class TestRocksDBBackend(StateBackendSuite):
         del database
         with pytest.raises(StateFormatTooNew, match="format 2"):
             Database(tmp_path / "newer", [])
+
+    def test_a_table_that_is_damaged_in_the_middle_is_named_when_it_is_read(self, run: Run, directory: Path) -> None:
+        rows: list[Row] = [(f"{i:05}",) for i in range(3000)]
+        version = run.write(None, COUNTS, rows, [(i, f"{i * 7919 % 3001}") for i in range(3000)])
+        table = max(version.files, key=lambda file: file.length)
+        path = directory / table.name
+        data = bytearray(path.read_bytes())
+        path.unlink()
+        data[: len(data) // 2] = bytes(len(data) // 2)
+        path.write_bytes(data)
+        with run.open(version) as session:
+            for read in (
+                session.table("counts").count,
+                lambda: session.table("counts").get(batch_of(COUNTS, rows, HASHES)[0]),
+                lambda: session.table("counts").entries(batch_of(COUNTS, rows, HASHES)[0]),
+            ):
+                with pytest.raises(DamagedStateFile, match="cannot read"):
+                    read()
 
     def test_a_damaged_table_is_named(self, run: Run, directory: Path) -> None:
         version = run.write(None, COUNTS, [("a",)], [(1, None)])

@@ -144,6 +144,17 @@ def test_the_cache_keeps_the_most_recently_used(tmp_path: Path) -> None:
     assert cache.read(paths[1], layout) is not second
 
 
+def test_the_cache_lets_deleted_files_go(tmp_path: Path) -> None:
+    layout = Layout(COUNTS)
+    cache = SegmentCache()
+    for number in range(200):
+        path = tmp_path / f"{number}.arrow"
+        write_segment(empty_segment(layout), path)
+        cache.read(path, layout)
+        path.unlink()
+    assert len(cache) <= 64
+
+
 @contextmanager
 def no_file_beyond(size: int) -> Iterator[None]:
     """What a full disk does to a writer: every file of this process ends at `size` bytes."""
