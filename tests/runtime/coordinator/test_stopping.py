@@ -7,6 +7,7 @@ import pytest
 from headgate.coordinator.messages import (
     BatchFailed,
     Cancel,
+    Committed,
     FailStream,
     Reply,
     TakeSnapshot,
@@ -66,6 +67,29 @@ def test_a_stop_lets_what_is_under_way_complete_first() -> None:
     world.complete(1)
     assert world.pending == [2]
     world.complete(2)
+    assert world.ended
+
+
+def test_the_last_barrier_waits_until_what_has_completed_is_committed() -> None:
+    world = World(EVERY_SECOND)
+    world.request("before")
+    world.ack(1)
+    world.carry_out()
+    world.deliver()
+    assert world.request("stop", stop=True) == []
+    world.settle()
+    assert world.pending == [2]
+
+
+def test_a_stream_ends_when_all_of_its_output_is_committed_and_not_before() -> None:
+    world = World(EVERY_SECOND)
+    world.request("stop", stop=True)
+    world.ack(1)
+    world.carry_out()
+    world.deliver()
+    assert world.tell(Committed(groups=())) == []
+    assert not world.ended
+    world.settle()
     assert world.ended
 
 
