@@ -28,7 +28,7 @@ class ObjectInfo:
     path: str
     length: int
     modified: float
-    """When it was last written, in seconds, by the storage's own clock."""
+    """When it was last written, in seconds, by the storage's own clock; S3 tells it by the second."""
 
 
 Listing = list[ObjectInfo]
@@ -134,6 +134,8 @@ def check_folder(folder: str, url: str) -> str:
 @contextmanager
 def whole_file(local: Path) -> Iterator[Path]:
     """A temporary neighbour of `local` to write to, which becomes `local` at the end, and vanishes after a failure."""
+    if not local.parent.is_dir():
+        raise StorageError(f"cannot write the local file {local}: {local.parent} is no folder")
     temp = local.parent / f"{TEMP_PREFIX}{uuid.uuid4().hex}"
     try:
         yield temp

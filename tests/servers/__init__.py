@@ -1,0 +1,1 @@
+"""Against local servers that a fixture starts and stops."""
