@@ -20,7 +20,7 @@ from headgate_contract.restore import Fresh, Named, Newest
 from headgate_contract.snapshot import SavepointOrigin, SnapshotRef
 from headgate_contract.store import ObjectStore, open_store
 from headgate_control.catalogues import Catalogues
-from headgate_control.deploy import Checker, Deployer, Programs
+from headgate_control.deploy import Checker, Deployer, Programs, warnings_of
 from headgate_control.environment import OPTIONS, environment_of_drivers
 from headgate_control.explain import Question, explain
 from headgate_control.journal import Journal
@@ -108,13 +108,15 @@ class Control:
     ) -> Deployed:
         """Validate `job` with `settings` in a subprocess and record it as what `stream` runs from its next start on.
 
-        Repeating it changes nothing. A running generation goes on as it is. Raises BadInput or StorageUnreachable.
+        Repeating it changes nothing. A running generation goes on as it is. The plan's `warnings` are for people.
+        Raises BadInput or StorageUnreachable.
         """
         name = StreamName(stream)
         self._store.check_writable()
         with self._journal.action(name, "deploy", by or self._by, {"job": str(job)}) as note:
             number, deployed = self._deployer.deploy(name, job, settings, directory or Path.cwd(), by or self._by)
-            note.text, note.details["decision"] = deployed.job, number
+            note.text = deployed.job
+            note.details.update(decision=number, warnings=warnings_of(deployed))
         return deployed
 
     def start(

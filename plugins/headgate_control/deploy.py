@@ -24,7 +24,10 @@ from headgate_control.catalogues import Catalogues
 from headgate_control.journal import now_ms
 from headgate_control.logs import root_cause
 
-CHECK_TIMEOUT = Duration(120_000)
+CHECK_TIMEOUT = Duration(300_000)
+"""Far above what a check takes, Spark's start included, on a machine that is busy with other things."""
+WARNINGS = "warnings"
+"""Where the plan holds what the check found worth saying."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,8 +83,7 @@ class Checker:
         if not verdict["ok"]:
             trace = str(verdict.get("traceback") or "").rstrip()
             raise JobInvalid(f"the job {job} cannot run: {verdict.get('error')}" + (f"\n{trace}" if trace else ""))
-        plan: dict[str, Any] = verdict["plan"]
-        return plan
+        return {**verdict["plan"], WARNINGS: verdict.get("warnings", [])}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,9 +121,20 @@ class Deployer:
     def _record(self, stream: StreamName, wanted: Deployed) -> tuple[SlotNumber, Deployed]:
         known = self.catalogues.look(stream)
         now, number = known.deployed, known.deployed_number
-        if now is not None and number is not None and replace(now, by=wanted.by, at_ms=wanted.at_ms) == wanted:
-            return number, now
+        if now is not None and number is not None and _essence(now) == _essence(wanted):
+            return number, replace(now, plan=wanted.plan)
         return self.catalogues.decide(stream, wanted).number, wanted
+
+
+def _essence(deployed: Deployed) -> Deployed:
+    """What must differ for a deployment to be another one."""
+    plan = {key: value for key, value in deployed.plan.items() if key != WARNINGS}
+    return replace(deployed, by="", at_ms=0, plan=plan)
+
+
+def warnings_of(deployed: Deployed) -> tuple[str, ...]:
+    """What the check found worth saying."""
+    return tuple(str(warning) for warning in deployed.plan.get(WARNINGS, []))
 
 
 def read_job(job: Path) -> bytes:

@@ -28,7 +28,8 @@ def main() -> None:
         os._exit(7)
     sinks = {uid: {"kind": "files", "rollback": how} for uid, how in job.get("SINKS", {"out": "retract"}).items()}
     print("chatter of the job file")
-    print(json.dumps({"ok": True, "plan": {"job": "standin", "vertices": [], "sources": {}, "sinks": sinks}}))
+    plan = {"job": "standin", "vertices": [], "sources": {}, "sinks": sinks}
+    print(json.dumps({"ok": True, "plan": plan, "warnings": job.get("WARNINGS", [])}))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from headgate_contract.durations import Duration
 from headgate_contract.errors import BadInput, Conflict, InvalidName, JobInvalid, StorageUnreachable, UnknownKey
 from headgate_contract.settings import Settings
 from headgate_control import Control
-from headgate_control.deploy import Checker
+from headgate_control.deploy import Checker, warnings_of
 from headgate_control.environment import environment_of_drivers
 from tests.control.world import QUICK, STANDIN, STREAM, World
 
@@ -40,6 +40,17 @@ def test_deploying_the_same_again_records_nothing_new(world: World) -> None:
     world.write_job("# edited")
     deploy(world, **{"heartbeat.interval": "1 s"})
     assert [slot.number for slot in world.catalogue().decisions] == [1, 2, 3]
+
+
+def test_warnings_are_kept_and_do_not_make_another_deployment(world: World) -> None:
+    warn = "import pathlib\nWARNINGS = [] if pathlib.Path('in').exists() else ['the folder in/ does not exist yet']"
+    world.write_job(warn)
+    deployed = world.control().deploy(STREAM, world.job, {}, directory=world.folder)
+    assert warnings_of(deployed) == ("the folder in/ does not exist yet",)
+    (world.folder / "in").mkdir()
+    deployed = world.control().deploy(STREAM, world.job, {}, directory=world.folder)
+    assert warnings_of(deployed) == ()
+    assert len(world.catalogue().decisions) == 1
 
 
 def test_history_tells_of_it(world: World) -> None:

@@ -28,6 +28,7 @@ from headgate_control.cli.session import (
 )
 from headgate_control.cli.snapshot_names import FROM, snapshot_name
 from headgate_control.control import Control
+from headgate_control.deploy import warnings_of
 from headgate_control.fleet_file import DeclaredStream, drift, load_settings
 from headgate_control.outcomes import Asked, Launched
 from headgate_control.supervise import Sighting, Supervisor
@@ -78,6 +79,7 @@ def deploy(  # noqa: PLR0913, PLR0917  (one for each option)
         directory=directory or (entry.directory if entry else None),
         by=by,
     )
+    here.warn(warnings_of(deployed))
     number = control.status(stream).deployed
     plain = {"stream": stream, "number": number, "deployed": deployed}
     here.show(plain, lambda: f"stream {stream}: {deployed.job} is deployed (decision {number})")
