@@ -239,7 +239,7 @@ class FilesCommitter(SinkCommitter):
         while True:
             place = life.place(manifest.group)
             if place == PUBLISHED and self._store.stat(published) is not None:
-                return life
+                return self._lives.newest()
             found = self._each(partial(self._move, manifest.group, place), manifest.files)
             newest = self._lives.newest()
             if newest == life:

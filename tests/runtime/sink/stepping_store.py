@@ -17,7 +17,7 @@ class Killed(BaseException):
 class SteppingStore(ObjectStore):
     """Calls `before` with each call's name. With `split_moves` a move is a copy and then a delete, as on S3."""
 
-    def __init__(self, inner: ObjectStore, before: Callable[[str], None], *, split_moves: bool = False) -> None:
+    def __init__(self, inner: ObjectStore, before: Callable[[str], object], *, split_moves: bool = False) -> None:
         self.inner = inner
         self.url = inner.url
         self._before = before
@@ -95,17 +95,21 @@ class KillAt:
 
 
 class FreezeAt:
-    """Before call number `at` everything stands still while `meanwhile` runs, once."""
+    """Before call number `at` everything stands still while `meanwhile` runs, once; death may follow soon after."""
 
-    def __init__(self, at: int, meanwhile: Callable[[], None]) -> None:
+    def __init__(self, at: int, meanwhile: Callable[[], object], then_kill_after: int | None = None) -> None:
         self.left = at
         self.meanwhile = meanwhile
+        self.then = KillAt(then_kill_after)
         self.froze = False
 
     def __call__(self, call: str) -> None:
-        if self.left == 0:
+        if self.froze:
+            self.then(call)
+        elif self.left == 0:
             self.froze = True
             self.meanwhile()
+            self.then(call)
         self.left -= 1
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate_contract.errors import Fenced
-from tests.runtime.sink.stepping_store import FreezeAt, Turns
+from tests.runtime.sink.stepping_store import FreezeAt, Killed, Turns
 from tests.runtime.sink.world import World
 
 ALL = (1, 2, 3)
@@ -86,7 +86,38 @@ def test_a_frozen_committer_changes_nothing_when_it_wakes(case: str) -> None:
     assert at > 2, "the old one made hardly any call: this tested nothing"
 
 
-@settings(max_examples=150, deadline=None)
+@pytest.mark.parametrize("case", CASES)
+def test_a_frozen_committer_that_wakes_and_is_killed_at_once_changes_nothing(case: str) -> None:
+    history, old, new, truth = CASES[case]
+    world = make(history, files=1)
+    for at, more in ((at, more) for at in itertools.count() for more in (1, 2, 3, 4)):
+        copy = world.copy()
+        freeze = FreezeAt(at, lambda copy=copy: new(copy, None), then_kill_after=more)
+        with suppress(Fenced, Killed):
+            old(copy, freeze)
+        if not freeze.froze:
+            break
+        assert copy.visible() == copy.rows(*truth), f"frozen before call {at}, killed {more} calls later"
+        copy.forget()
+
+
+@pytest.mark.parametrize("published", [(), (2,), (2, 3)])
+def test_a_driver_that_is_frozen_within_a_commit_is_told_that_it_is_fenced(published: tuple[int, ...]) -> None:
+    world = make()
+    for group in published:
+        world.commit(1, group)
+    calls: list[str] = []
+    world.copy().commit(1, 3, calls.append)
+    last_look = max(at for at, call in enumerate(calls) if "/lives/" in call)
+    for at in range(last_look + 1):
+        copy = world.copy()
+        with pytest.raises(Fenced, match="generation 2 has gone back behind group 3"):
+            copy.commit(1, 3, FreezeAt(at, lambda copy=copy: to_one(2)(copy, None)))
+        assert copy.visible() == copy.rows(1)
+        copy.forget()
+
+
+@settings(max_examples=100, deadline=None)
 @given(case=st.sampled_from(sorted(CASES)), turns=st.lists(st.integers(1, 25), min_size=2, max_size=8))
 def test_two_committers_by_turns_end_with_the_truth(case: str, turns: list[int]) -> None:
     history, old, new, truth = CASES[case]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,7 @@ class World:
     url: str = field(default_factory=lambda: f"memory://{uuid.uuid4().hex}")
     groups: dict[int, tuple[Handle, ...]] = field(default_factory=dict)
     split_moves: bool = False
+    sink: VertexUid = SINK
 
     @property
     def store(self) -> ObjectStore:
@@ -73,7 +74,7 @@ class World:
 
     def copy(self) -> World:
         """The same, in another place."""
-        other = World(f"{self.url}-{uuid.uuid4().hex}", dict(self.groups), self.split_moves)
+        other = World(f"{self.url}-{uuid.uuid4().hex}", dict(self.groups), self.split_moves, self.sink)
         if self.url.startswith("file://"):
             shutil.copytree(self.url.removeprefix("file://"), other.url.removeprefix("file://"))
             return other
@@ -90,7 +91,9 @@ class World:
             del memory.store[path]
 
     def stage(self, generation: int, ids: Iterable[int], *, subtask: int = 0) -> tuple[Handle, ...]:
-        writer = FilesWriter(self.store, task(generation, subtask=subtask), "parquet", "snappy")
+        writer = FilesWriter(
+            self.store, replace(task(generation, subtask=subtask), sink=self.sink), "parquet", "snappy"
+        )
         writer.write(batch(ids))
         return writer.finish()
 
@@ -100,9 +103,11 @@ class World:
         self.committer(generation).prepare(handles)
         self.groups[group] = tuple(handles)
 
-    def committer(self, generation: int, before: Callable[[str], None] | None = None) -> FilesCommitter:
+    def committer(
+        self, generation: int, before: Callable[[str], object] | None = None, *, threads: int = 1
+    ) -> FilesCommitter:
         store = self.store if before is None else SteppingStore(self.store, before, split_moves=self.split_moves)
-        return FilesCommitter(store, STREAM, SINK, Generation(generation))
+        return FilesCommitter(store, STREAM, self.sink, Generation(generation), threads=threads)
 
     def begin(
         self,
@@ -111,16 +116,19 @@ class World:
         *,
         carried: Iterable[int] = (),
         abandoned: Iterable[int] = (),
-        before: Callable[[str], None] | None = None,
+        retained: Iterable[int] | None = None,
+        before: Callable[[str], object] | None = None,
     ) -> BeginReport:
+        """`retained`: the groups whose handles some retained snapshot carries; None: all of them."""
+        kept = self.groups if retained is None else retained
         return self.committer(generation, before).begin(
             frozenset(CheckpointId(id) for id in lineage),
             [(CheckpointId(id), self.groups[id]) for id in carried],
             [(CheckpointId(id), self.groups[id]) for id in abandoned],
-            staged_names(handle for handles in self.groups.values() for handle in handles),
+            staged_names(handle for id in kept for handle in self.groups[id]),
         )
 
-    def commit(self, generation: int, group: int, before: Callable[[str], None] | None = None) -> None:
+    def commit(self, generation: int, group: int, before: Callable[[str], object] | None = None) -> None:
         self.committer(generation, before).commit(CheckpointId(group), self.groups[group])
 
     def rows(self, *groups: int) -> list[int]:
@@ -131,4 +139,4 @@ class World:
         return visible_ids(self.url)
 
     def staged(self) -> list[str]:
-        return [info.path for info in self.store.list(f"_headgate/{STREAM}/{SINK}/staged")]
+        return [info.path for info in self.store.list(f"_headgate/{STREAM}/{self.sink}/staged")]
