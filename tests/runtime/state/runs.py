@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -43,6 +44,17 @@ def memory_directory(otherwise: Path) -> Iterator[Path]:
     parent = shared_memory if os.access(shared_memory, os.W_OK) else otherwise
     with tempfile.TemporaryDirectory(prefix="headgate-state-", dir=parent) as folder:
         yield Path(folder)
+
+
+@contextmanager
+def no_file_beyond(size: int) -> Iterator[None]:
+    """What a full disk does to a writer: every file of this process ends at `size` bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 class Run:

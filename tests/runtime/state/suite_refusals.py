@@ -145,7 +145,7 @@ class RefusalSentences:
         version = run.write(None, COUNTS, [("a",)], [(1, None)])
         with pytest.raises(ForeignKeyGroup, match=r"0\.\.15 of 16"):
             backend.open(version, STATES, KeyGroupRange(0, 7), MAX_PARALLELISM, directory, "s")
-        with pytest.raises(ForeignKeyGroup, match="max-parallelism 16"):  # F60, as far as a backend can see it
+        with pytest.raises(ForeignKeyGroup, match="max-parallelism 16"):
             backend.restore([RestoredPiece(version, directory)], STATES, KeyGroupRange(0, 31), 32, directory, "s")
         foreign = StateVersion("other", "x", WHOLE, MAX_PARALLELISM)
         with pytest.raises(StateError, match="'other'"):

@@ -18,7 +18,7 @@ from headgate.state.errors import (
     SessionClosed,
 )
 from headgate.state.key_groups import subtask_range
-from tests.runtime.state.runs import HASHES, Run
+from tests.runtime.state.runs import HASHES, Run, memory_directory
 from tests.runtime.state.samples import (
     COUNTS,
     KEYS,
@@ -46,7 +46,7 @@ class VersionSentences:
         assert run.read(again, TOTALS) == run.read(version, TOTALS)
 
     def test_a_parent_is_never_touched(self, run: Run, directory: Path) -> None:
-        """F98: what is written after a snapshot is not in it, and its files keep every byte."""
+        """What is written after a snapshot is not in it, and its files keep every byte."""
         parent = run.write(None, COUNTS, KEYS["counts"], [(i, None) for i in range(11)])
         before = {file.path: file.path.read_bytes() for file in local_files(parent, directory)}
         child = parent
@@ -141,6 +141,17 @@ class VersionSentences:
         assert elsewhere.read(child, COUNTS)[("a",)] == (99, None)
         assert run.read(first, COUNTS)[("a",)] == (2, None)
 
+    def test_restore_between_file_systems_copies(self, run: Run, tmp_path: Path) -> None:
+        """Hard links cannot go from one file system to another (where memory is not one, this is a restore by link)."""
+        version = run.write(None, COUNTS, KEYS["counts"], [(i, None) for i in range(11)])
+        with memory_directory(tmp_path) as memory:
+            there = Run(run.backend, memory)
+            copied = there.restore([version], WHOLE, fetched=run.directory)
+            assert there.read(copied, COUNTS) == run.read(version, COUNTS)
+            back = Run(run.backend, tmp_path / "back")
+            back.directory.mkdir()
+            assert back.read(back.restore([copied], WHOLE, fetched=memory), COUNTS) == run.read(version, COUNTS)
+
     @pytest.mark.parametrize("parallelisms", [(1, 3, 2), (5, 2, 3)], ids=str)
     def test_rescaled_subtasks_hold_exactly_their_key_groups(self, run: Run, parallelisms: tuple[int, ...]) -> None:
         """F78, F94, F95: each subtask sees its range only, and all values match, with ranges of uneven size."""
@@ -197,7 +208,7 @@ class VersionSentences:
         assert {path.name for path in directory.iterdir()} == {file.name for file in local_files(unacked, directory)}
 
     def test_an_increment_is_the_files_that_the_last_version_lacks(self, run: Run, directory: Path) -> None:
-        """F73: a version shares what did not change with its parent, and names each file once."""
+        """A version shares what did not change with its parent, and names each file once."""
         base = run.write(None, COUNTS, [(f"k{i}",) for i in range(5000)], [(i, "x" * 20) for i in range(5000)])
         child = run.write(base, COUNTS, [("new",)], [(0, None)])
         have = {file.name for file in local_files(base, directory)}

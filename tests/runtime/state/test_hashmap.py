@@ -136,7 +136,7 @@ def test_a_rescale_shares_the_old_files_and_rewrites_none(tmp_path: Path) -> Non
 
 
 def test_a_failed_seal_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """F75: a failed snapshot leaves no temporary files behind."""
+    """The first of two states was written when the second one failed."""
     backend = HashMapBackend()
     other = StateDescriptor("o", StateKind.VALUE, NUMBERS.key, NUMBERS.value)
     session = backend.open(None, [NUMBERS, other], WHOLE, MAX_PARALLELISM, tmp_path, "s")

@@ -9,11 +9,11 @@ import pytest
 from rocksdict import Options, Rdict
 
 from headgate.state.base import RestoredPiece, StateBackend, StateVersion
-from headgate.state.errors import DamagedStateFile, StateFormatTooNew
+from headgate.state.errors import DamagedStateFile, StateFormatTooNew, StateWriteFailed
 from headgate.state.key_groups import KeyGroupRange
 from headgate.state.rocksdb import RocksDBBackend
 from headgate.state.rocksdb_database import Database, open_database
-from tests.runtime.state.runs import HASHES, Run, memory_directory
+from tests.runtime.state.runs import HASHES, Run, memory_directory, no_file_beyond
 from tests.runtime.state.samples import COUNTS, KEYS, MAX_PARALLELISM, STATES, WHOLE, Row, batch_of, content, owned
 from tests.runtime.state.suite import StateBackendSuite
 
@@ -117,6 +117,14 @@ class TestRocksDBBackend(StateBackendSuite):
             ):
                 with pytest.raises(DamagedStateFile, match="cannot read"):
                     read()
+
+    def test_a_full_disk_is_named_and_leaves_nothing(self, run: Run, directory: Path) -> None:
+        session = run.open(None)
+        rows: list[Row] = [(f"{i:05}",) for i in range(5000)]
+        run.put(session, COUNTS, rows, [(i, f"{i * 7919 % 5003}") for i in range(5000)])
+        with no_file_beyond(60_000), pytest.raises(StateWriteFailed, match="make room"):
+            session.seal()
+        assert list(directory.iterdir()) == []
 
     def test_a_damaged_table_is_named(self, run: Run, directory: Path) -> None:
         version = run.write(None, COUNTS, [("a",)], [(1, None)])

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +15,7 @@ from headgate.state.errors import DamagedStateFile, StateFormatTooNew, StateWrit
 from headgate.state.hashmap import HashMapBackend
 from headgate.state.segments import Layout, Segment, SegmentCache, empty_segment, read_segment, write_segment
 from headgate.state.versions import StateFile, StateVersion
-from tests.runtime.state.runs import HASHES
+from tests.runtime.state.runs import HASHES, no_file_beyond
 from tests.runtime.state.samples import (
     COUNTS,
     KEYS,
@@ -153,17 +150,6 @@ def test_the_cache_lets_deleted_files_go(tmp_path: Path) -> None:
         cache.read(path, layout)
         path.unlink()
     assert len(cache) <= 64
-
-
-@contextmanager
-def no_file_beyond(size: int) -> Iterator[None]:
-    """What a full disk does to a writer: every file of this process ends at `size` bytes."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_full_disk_is_named_and_leaves_no_file(tmp_path: Path) -> None:
