@@ -42,7 +42,7 @@ class Life:
     """The ids that were ever retracted, in order; all others are where they were published."""
 
     def place(self, group: CheckpointId) -> int:
-        at = bisect_right(self.moved, group, key=lambda span: span.first)
+        at = bisect_right(self.moved, int(group), key=lambda span: span.first)
         return self.moved[at - 1].place if at and group <= self.moved[at - 1].last else PUBLISHED
 
 

@@ -71,9 +71,9 @@ class FilesWriter(SinkWriter):
         if self._file is not None:
             with suppress(OSError, pa.ArrowException):  # it could not be ended, which may be why it goes
                 self._file.close()
-        self._path.unlink(missing_ok=True)
-        if self._rows and not isinstance(self._store, LocalStore):
-            self._store.delete(self._staged)
+        if not isinstance(self._store, LocalStore):
+            self._path.unlink(missing_ok=True)
+        self._store.delete(self._staged)
 
     def _local(self) -> Path:
         """Where the rows are written to, on this machine."""
@@ -87,20 +87,19 @@ class FilesWriter(SinkWriter):
         where = f"sink {self._task.sink} of stream {self._task.stream} cannot stage {self._staged} on {self._store.url}"
         try:
             yield
-        except SinkFailed as error:
-            self.abort()
-            raise SinkFailed(f"{where}: {error.what}", hint=error.hint) from error
-        except HeadgateError as error:
-            self.abort()
-            raise SinkFailed(f"{where}: {error}") from error
-        except OSError as error:
-            self.abort()
-            raise SinkFailed(
+        except (HeadgateError, OSError, pa.ArrowException) as error:
+            with suppress(HeadgateError, OSError):  # what is left is deleted at the start of the next life
+                self.abort()
+            raise self._failed(where, error) from error
+
+    def _failed(self, where: str, error: Exception) -> SinkFailed:
+        if isinstance(error, HeadgateError):
+            return SinkFailed(f"{where}: {error.what}", hint=error.hint)
+        if isinstance(error, OSError):
+            return SinkFailed(
                 f"{where}: {error.strerror or error}",
                 hint="is there space, and may this user write there, on the machine of the task?",
-            ) from error
-        except pa.ArrowException as error:
-            self.abort()
-            raise SinkFailed(
-                f"{where} as {self._format}: {error}", hint="all rows of a sink have one schema, of types it can hold"
-            ) from error
+            )
+        return SinkFailed(
+            f"{where} as {self._format}: {error}", hint="all rows of a sink have one schema, of types it can hold"
+        )
