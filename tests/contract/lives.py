@@ -1,0 +1,145 @@
+"""A stream's logs, written by hand: what the tests of catalogue and restore look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from headgate_contract.catalogue import Catalogue
+from headgate_contract.ids import CheckpointId, Generation, SavepointName, SlotNumber, StreamName, VertexUid
+from headgate_contract.log import Slot
+from headgate_contract.paths import StreamPaths
+from headgate_contract.records import (
+    DecisionRecord,
+    Deployed,
+    GenerationStarted,
+    Retired,
+    SlotRecord,
+    SnapshotCompleted,
+    Stopped,
+    StopWanted,
+    StopWithdrawn,
+)
+from headgate_contract.restore import RestoreFrom, SinkRollback, StartFresh
+from headgate_contract.snapshot import SavepointOrigin, SnapshotKind, SnapshotRef
+
+STREAM = StreamName("orders")
+OUT = VertexUid("out")
+
+
+def started(
+    generation: int,
+    decision: RestoreFrom | StartFresh | None = None,
+    *,
+    first_checkpoint: int = 1,
+    launch: str = "launch",
+    accept_duplicates: bool = False,
+) -> GenerationStarted:
+    return GenerationStarted(
+        generation=Generation(generation),
+        decision=decision or StartFresh("the stream has never run"),
+        first_checkpoint=CheckpointId(first_checkpoint),
+        deployed=1,
+        by="anna",
+        host="host",
+        at_ms=1,
+        launch=launch,
+        log="/log",
+        accept_duplicates=accept_duplicates,
+    )
+
+
+def snapshot(id: int, generation: int = 1, name: str | None = None) -> SnapshotRef:
+    paths = StreamPaths(STREAM)
+    folder = (
+        paths.checkpoint(CheckpointId(id), Generation(generation))
+        if name is None
+        else paths.savepoint(SavepointName(name))
+    )
+    return SnapshotRef(
+        CheckpointId(id),
+        SnapshotKind.CHECKPOINT if name is None else SnapshotKind.SAVEPOINT,
+        Generation(generation),
+        folder,
+        100 + id,
+        f"{id:064x}",
+        None if name is None else SavepointName(name),
+        None if name is None else SavepointOrigin.PERSON,
+    )
+
+
+@dataclass
+class Lives:
+    """Writes what drivers and launches would write, each verb one slot or decision, without a store."""
+
+    slots: list[Slot[SlotRecord]] = field(default_factory=list)
+    decisions: list[Slot[DecisionRecord]] = field(default_factory=list)
+
+    @property
+    def catalogue(self) -> Catalogue:
+        return Catalogue(STREAM, tuple(self.slots), tuple(self.decisions))
+
+    @property
+    def generation(self) -> Generation:
+        newest = self.catalogue.newest_generation
+        assert newest is not None
+        return newest.generation
+
+    def start(
+        self,
+        base: SnapshotRef | None = None,
+        *,
+        accept_duplicates: bool = False,
+        rollbacks: tuple[SinkRollback, ...] = (),
+    ) -> GenerationStarted:
+        catalogue = self.catalogue
+        newest = catalogue.newest_generation
+        decision = StartFresh("fresh", (), rollbacks) if base is None else RestoreFrom(base, "named", (), rollbacks)
+        record = started(
+            1 if newest is None else newest.generation + 1,
+            decision,
+            first_checkpoint=catalogue.next_checkpoint,
+            accept_duplicates=accept_duplicates,
+        )
+        self.append(record)
+        return record
+
+    def checkpoint(self, *, retires: Iterable[SnapshotRef] = (), name: str | None = None, skip: int = 0) -> SnapshotRef:
+        """Complete the next snapshot; `skip` ids before it were tried and failed."""
+        ref = snapshot(self.catalogue.next_checkpoint + skip, self.generation, name)
+        retired = tuple(old.id for old in retires)
+        self.append(SnapshotCompleted(generation=self.generation, snapshot=ref, retires=retired))
+        return ref
+
+    def savepoint(self, name: str) -> SnapshotRef:
+        return self.checkpoint(name=name)
+
+    def stop(self, taken: SnapshotRef | None = None) -> None:
+        self.append(
+            Stopped(generation=self.generation, reason="asked for", snapshot=None if taken is None else taken.id)
+        )
+
+    def append(self, record: SlotRecord) -> None:
+        self.slots.append(Slot(SlotNumber(self.slots[-1].number + 1 if self.slots else 1), record))
+
+    # ---- decisions
+
+    def deploy(self, job: str = "job.py") -> None:
+        self.decide(Deployed(job=job, job_sha256="0" * 64, directory="/d", settings={}, plan={}, by="anna", at_ms=1))
+
+    def retire(self, *refs: SnapshotRef) -> None:
+        self.decide(Retired(snapshots=tuple(ref.id for ref in refs), by="anna", reason="old", at_ms=1))
+
+    def want_stop(self, generation: Generation) -> None:
+        self.decide(StopWanted(generation=generation, by="anna", reason="enough", at_ms=1))
+
+    def withdraw_stop(self, generation: Generation) -> None:
+        self.decide(StopWithdrawn(generation=generation, by="anna", reason="it failed", at_ms=1))
+
+    def decide(self, record: DecisionRecord) -> None:
+        self.decisions.append(Slot(SlotNumber(len(self.decisions) + 1), record))
+
+    # ---- retention
+
+    def forget(self, *numbers: SlotNumber) -> None:
+        self.slots = [slot for slot in self.slots if slot.number not in numbers]
