@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate_contract.errors import JobInvalid
-
-Column = pa.ChunkedArray | pa.Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Aggregate:
     def result(self, stored: list[Any]) -> Any:
         """The aggregate's value, out of its accumulators' columns."""
         if self.kind == "avg":
-            total, number = (pc.cast(column, pa.float64()) for column in stored)
+            total, number = (pc.cast(column, pa.float64(), safe=False) for column in stored)  # rounds beyond 2**53
             return pc.divide(total, pc.if_else(pc.equal(number, 0), None, number))
         return stored[0]
 
@@ -44,8 +44,13 @@ class Aggregate:
         return pa.float64() if self.kind == "avg" else self.accumulators[0].type_of(input_type)
 
 
-def _same(input_type: pa.DataType | None) -> pa.DataType:
+def _ordered(input_type: pa.DataType | None) -> pa.DataType:
+    """What a least or greatest value is kept in: the column's own type."""
     assert input_type is not None
+    if pa.types.is_nested(input_type) or pa.types.is_null(input_type) or pa.types.is_dictionary(input_type):
+        raise JobInvalid(
+            f"a column of type {input_type} has no least or greatest value", hint="take a plain column of it"
+        )
     return input_type
 
 
@@ -84,12 +89,12 @@ def sum(column: str) -> Aggregate:
 
 def min(column: str) -> Aggregate:
     """The least value of a column."""
-    return Aggregate("min", _named("min", column), (Accumulator("", column, "min", "min", _same),))
+    return Aggregate("min", _named("min", column), (Accumulator("", column, "min", "min", _ordered),))
 
 
 def max(column: str) -> Aggregate:
     """The greatest value of a column."""
-    return Aggregate("max", _named("max", column), (Accumulator("", column, "max", "max", _same),))
+    return Aggregate("max", _named("max", column), (Accumulator("", column, "max", "max", _ordered),))
 
 
 def avg(column: str) -> Aggregate:
@@ -104,15 +109,48 @@ def avg(column: str) -> Aggregate:
     )
 
 
-def merge(how: str, stored: Column, folded: Column, kind: pa.DataType) -> Any:
-    """Add a batch's folded column to the stored one; null is nothing on either side."""
-    if how == "min":
-        return pc.min_element_wise(stored, folded)
-    if how == "max":
-        return pc.max_element_wise(stored, folded)
+def prepare(accumulator: Accumulator, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column in a type in which Arrow folds it rightly.
+
+    Arrow's grouped sum wraps around without a word: where the greatest value times the number of rows might not fit,
+    the sum is taken in a wider type, and the cast back tells. Some types Arrow can order only as numbers.
+    """
+    if accumulator.fold in ("min", "max"):
+        return column.cast(_comparable(column.type))
+    if accumulator.fold == "sum" and not pa.types.is_floating(column.type):
+        return column.cast(_wide_enough(column))
+    return column
+
+
+def merge(how: str, stored: Any, folded: Any, kind: pa.DataType) -> Any:
+    """Add a batch's folded column to the stored one; null is nothing on either side. An overflow is ArrowInvalid."""
+    if how in ("min", "max"):
+        choose = pc.min_element_wise if how == "min" else pc.max_element_wise
+        plain = _comparable(kind)
+        return pc.cast(choose(stored.cast(plain), folded.cast(plain)), kind)
     if stored.null_count == len(stored):
         return pc.cast(folded, kind)
+    if pa.types.is_decimal(kind):  # Arrow refuses to add two of the greatest precision
+        stored, folded = (column.cast(pa.decimal256(kind.precision, kind.scale)) for column in (stored, folded))
     total = pc.add_checked(stored, folded)
     if total.null_count:
-        total = pc.coalesce(total, stored, folded)
+        total = pc.coalesce(total, stored.cast(total.type), folded.cast(total.type))
     return pc.cast(total, kind)
+
+
+def _comparable(kind: pa.DataType) -> pa.DataType:
+    """The type in which Arrow compares values of `kind`."""
+    as_number = pa.types.is_boolean(kind) or pa.types.is_timestamp(kind) or pa.types.is_duration(kind)
+    return pa.int64() if as_number else kind
+
+
+def _wide_enough(column: pa.ChunkedArray) -> pa.DataType:
+    """A type that holds the sum of any of the column's values."""
+    bounds = pc.min_max(column)
+    if not bounds["min"].is_valid:
+        return column.type
+    greatest = builtins.max(abs(bounds["min"].as_py()), abs(bounds["max"].as_py()))
+    if pa.types.is_integer(column.type):
+        return column.type if greatest * len(column) < 2**63 else pa.decimal128(38, 0)
+    most = Decimal(10) ** (38 - column.type.scale)
+    return column.type if greatest * len(column) < most else pa.decimal256(76, column.type.scale)

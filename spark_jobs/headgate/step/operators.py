@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,11 +16,13 @@ import pyarrow.compute as pc
 
 from headgate.state.base import KeyBatch, StateSession
 from headgate.state.descriptors import StateDescriptor, StateKind
-from headgate.step.aggregates import Aggregate, merge
-from headgate_contract.errors import BatchFailed, JobInvalid
+from headgate.step.aggregates import Accumulator, Aggregate, merge, prepare
+from headgate_contract.errors import BatchFailed, HeadgateError, JobInvalid
 
 HASH = "__headgate_hash"
 """The column that carries the hash of the key from the JVM into the step."""
+
+_HEADGATE = Path(__file__).parent.parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,18 @@ class KeyedOperator(ABC):
         """Fold `rows` (with the column HASH) into the state and return what leaves the step."""
 
 
+def check_keys(uid: str, keys: tuple[str, ...], rows: pa.Schema) -> None:
+    """Raise JobInvalid unless the columns are there and of types that can be told apart."""
+    check_columns(f"key_by of {uid!r}", keys, rows)
+    for key in keys:
+        kind = rows.field(key).type
+        if pa.types.is_nested(kind) or pa.types.is_null(kind):
+            raise JobInvalid(
+                f"key_by of {uid!r}: the column {key!r} is of type {kind}",
+                hint="make a plain column of it before key_by",
+            )
+
+
 def check_columns(what: str, wanted: tuple[str, ...], rows: pa.Schema) -> None:
     missing = [column for column in wanted if column not in rows.names]
     if missing:
@@ -82,6 +98,13 @@ class AggregateOperator(KeyedOperator):
                 )
             if name in keys:
                 raise JobInvalid(f"aggregate {uid!r}: {name!r} is a key's name as well")
+        stored = [f"{name}{part.suffix}" for name, aggregate in aggregates.items() for part in aggregate.accumulators]
+        for name in stored:
+            if [*keys, *stored].count(name) > 1:
+                raise JobInvalid(
+                    f"aggregate {uid!r} would keep two columns called {name!r}",
+                    hint="an avg called x keeps x_sum and x_count: rename one",
+                )
         return cls(uid, tuple(aggregates.items()))
 
     @property
@@ -93,7 +116,7 @@ class AggregateOperator(KeyedOperator):
         return tuple(dict.fromkeys([*keys, *columns]))
 
     def check(self, keys: tuple[str, ...], rows: pa.Schema) -> None:
-        check_columns(f"key_by of {self.uid!r}", keys, rows)
+        check_keys(self.uid, keys, rows)
         for name, aggregate in self.aggregates:
             if aggregate.column is not None:
                 check_columns(f"{self.uid!r}: {name}={aggregate.kind}({aggregate.column!r})", (aggregate.column,), rows)
@@ -111,36 +134,49 @@ class AggregateOperator(KeyedOperator):
     def apply(self, keys: tuple[str, ...], rows: pa.Table, session: StateSession, clock: StepClock) -> pa.Table | None:
         if not rows.num_rows:
             return None
-        folds: list[tuple[Any, str]] = [(HASH, "min")]
         parts = [
             (name, aggregate, accumulator)
             for name, aggregate in self.aggregates
             for accumulator in aggregate.accumulators
         ]
-        folds += [
-            ([], "count_all") if accumulator.column is None else (accumulator.column, accumulator.fold)
-            for _, _, accumulator in parts
-        ]
-        grouped = rows.group_by(list(keys), use_threads=False).aggregate(folds)
-        columns = grouped.columns
-        first = 0 if grouped.column_names[0] == f"{HASH}_min" else len(keys)
-        values = columns[first : first + len(folds)] if first else columns[: len(folds)]
-        by_name = {key: grouped.column(key) for key in keys}
-        hashes = values[0].to_numpy()
-        batch, order = KeyBatch.of(hashes, pa.table(by_name))
+        hashes, key_columns, values = _fold(keys, rows, [accumulator for _, _, accumulator in parts])
+        batch, order = KeyBatch.of(hashes, pa.table(key_columns, names=list(keys)))
         table = session.table("aggregates")
         stored, _ = table.get(batch)
         indices = pa.array(order)
         merged = {}
-        for position, (name, _, accumulator) in enumerate(parts):
+        for position, (name, aggregate, accumulator) in enumerate(parts):
             field = table.descriptor.value.field(f"{name}{accumulator.suffix}")
-            folded = pc.cast(values[position + 1].take(indices), field.type)
-            merged[field.name] = merge(accumulator.merge, stored.column(field.name), folded, field.type)
+            try:
+                folded = pc.cast(values[position].take(indices), field.type)
+                merged[field.name] = merge(accumulator.merge, stored.column(field.name), folded, field.type)
+            except pa.ArrowInvalid as error:
+                raise BatchFailed(
+                    f"step {self.uid!r}: {name}={aggregate.kind}({aggregate.column!r}) overflows {field.type}: {error}"
+                ) from error
         table.put(batch, pa.table(merged))
         outputs = {key: pa.chunked_array([batch.keys.column(key)]) for key in keys}
         for name, aggregate in self.aggregates:
             outputs[name] = aggregate.result([merged[f"{name}{part.suffix}"] for part in aggregate.accumulators])
         return pa.table(outputs)
+
+
+def _fold(
+    keys: tuple[str, ...], rows: pa.Table, accumulators: list[Accumulator]
+) -> tuple[npt.NDArray[np.int64], list[Any], list[Any]]:
+    """A row for each key of the batch: its hash, its key columns, and each accumulator's column folded."""
+    columns = [*(rows.column(key) for key in keys), rows.column(HASH)]
+    names = [*(f"key {number}" for number in range(len(keys))), "hash"]  # by place: an author's names may be any
+    folds: list[tuple[Any, str]] = [("hash", "min")]
+    for number, accumulator in enumerate(accumulators):
+        if accumulator.column is None:
+            folds.append(([], accumulator.fold))
+            continue
+        columns.append(prepare(accumulator, rows.column(accumulator.column)))
+        names.append(f"value {number}")
+        folds.append((names[-1], accumulator.fold))
+    grouped = pa.table(columns, names=names).group_by(names[: len(keys)], use_threads=False).aggregate(folds)
+    return grouped.column("hash_min").to_numpy(), grouped.columns[: len(keys)], grouped.columns[len(keys) + 1 :]
 
 
 def _type_of(column: str | None, rows: pa.Schema) -> pa.DataType | None:
@@ -202,6 +238,8 @@ class ProcessOperator(KeyedOperator):
     ) -> ProcessOperator:
         if not callable(function):
             raise JobInvalid(f"process {uid!r} needs a function of (rows, keyed), not {function!r}")
+        if not isinstance(state, Mapping):
+            raise JobInvalid(f"process {uid!r}: state is a schema for each name, not {state!r}")
         for what, schema in [("output", output), *((f"state {name!r}", schema) for name, schema in state.items())]:
             if not isinstance(schema, pa.Schema):
                 raise JobInvalid(f"process {uid!r}: {what} is a pyarrow schema, not {schema!r}")
@@ -215,7 +253,7 @@ class ProcessOperator(KeyedOperator):
         return None
 
     def check(self, keys: tuple[str, ...], rows: pa.Schema) -> None:
-        check_columns(f"key_by of {self.uid!r}", keys, rows)
+        check_keys(self.uid, keys, rows)
 
     def descriptors(self, keys: tuple[str, ...], rows: pa.Schema) -> tuple[StateDescriptor, ...]:
         key = _key_schema(keys, rows)
@@ -225,7 +263,7 @@ class ProcessOperator(KeyedOperator):
         if not rows.num_rows:
             return None
         batch, row_key = distinct_keys(keys, rows)
-        result = self.function(rows.drop_columns([HASH]), Keyed(batch, row_key, session, clock))
+        result = self._call(rows.drop_columns([HASH]), Keyed(batch, row_key, session, clock))
         if result is None:
             return None
         if not isinstance(result, pa.Table):
@@ -236,6 +274,25 @@ class ProcessOperator(KeyedOperator):
                 hint=f"its output was declared as {', '.join(self.output.names)}",
             )
         return result.cast(self.output)
+
+    def _call(self, rows: pa.Table, keyed: Keyed) -> Any:
+        try:
+            return self.function(rows, keyed)
+        except HeadgateError:
+            raise
+        except Exception as error:
+            raise author_failed(f"process {self.uid!r}", error) from error
+
+
+def author_failed(what: str, error: Exception) -> BatchFailed:
+    """An author's code has raised: what, and the last of their lines on the way."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "site-packages" not in frame.filename and not Path(frame.filename).is_relative_to(_HEADGATE)
+    ]
+    where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    return BatchFailed(f"{what} failed with {type(error).__name__}: {error}{where}")
 
 
 def distinct_keys(keys: tuple[str, ...], rows: pa.Table) -> tuple[KeyBatch, npt.NDArray[np.int64]]:

@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headgate.job.graph import ArrowFunction
 from headgate.sink.base import Sink, SinkTask, SinkWriter
 from headgate.state.backends import backend_named
-from headgate.state.key_groups import subtask_range
+from headgate.state.errors import ForeignKeyGroup
+from headgate.state.key_groups import KeyGroupRange, hash_bounds, key_group, subtask_range
 from headgate.state.versions import StateVersion
-from headgate.step.operators import KeyedOperator, StepClock
-from headgate_contract.errors import BatchFailed, HeadgateError
+from headgate.step.operators import HASH, KeyedOperator, StepClock, author_failed
+from headgate_contract.errors import BatchFailed
 from headgate_contract.ids import StreamName, VertexUid
 
 ACK = pa.schema([pa.field("ack", pa.string())])
@@ -101,16 +103,14 @@ def run(task: StepTask, subtask: int, task_attempt: int, batches: Iterator[pa.Re
     writers = [(stage, stage.sink.writer(_sink_task(task, stage, subtask, task_attempt))) for stage in task.sinks]
     try:
         if task.keyed is None:
-            rows_in, rows_out = _pass_through(writers, batches)
-            version = None
+            ack = _pass_through(subtask, writers, batches)
         else:
-            rows_in, rows_out, version = _keyed(task, task.keyed, subtask, task_attempt, writers, batches)
-        handles = {str(stage.uid): list(writer.finish()) for stage, writer in writers}
+            ack = _keyed(task, task.keyed, subtask, task_attempt, writers, batches)
     except BaseException:
         for _, writer in writers:
             writer.abort()
         raise
-    return StepAck(subtask=subtask, rows_in=rows_in, rows_out=rows_out, version=version, sinks=handles)
+    return ack
 
 
 def _sink_task(task: StepTask, stage: SinkStage, subtask: int, task_attempt: int) -> SinkTask:
@@ -127,12 +127,14 @@ def _sink_task(task: StepTask, stage: SinkStage, subtask: int, task_attempt: int
     )
 
 
-def _pass_through(writers: list[tuple[SinkStage, SinkWriter]], batches: Iterator[pa.RecordBatch]) -> tuple[int, int]:
+def _pass_through(
+    subtask: int, writers: list[tuple[SinkStage, SinkWriter]], batches: Iterator[pa.RecordBatch]
+) -> StepAck:
     rows = 0
     for batch in batches:
         rows += batch.num_rows
         _write(writers, batch)
-    return rows, rows
+    return StepAck(subtask=subtask, rows_in=rows, rows_out=rows, version=None, sinks=_finish(writers))
 
 
 def _keyed(
@@ -142,17 +144,17 @@ def _keyed(
     task_attempt: int,
     writers: list[tuple[SinkStage, SinkWriter]],
     batches: Iterator[pa.RecordBatch],
-) -> tuple[int, int, dict[str, Any] | None]:
+) -> StepAck:
     key_groups = subtask_range(subtask, keyed.parallelism, keyed.max_parallelism)
     received = list(batches)
     parent = keyed.parents[subtask]
-    version = None if parent is None else StateVersion.from_json(parent)
     if not any(batch.num_rows for batch in received):
-        return 0, 0, None
+        return StepAck(subtask=subtask, rows_in=0, rows_out=0, version=None, sinks=_finish(writers))
     rows = pa.Table.from_batches(received)
     _refuse_null_keys(keyed, rows)
+    _refuse_foreign_rows(keyed, subtask, key_groups, rows)
     session = backend_named(keyed.backend).open(
-        version,
+        None if parent is None else StateVersion.from_json(parent),
         keyed.operator.descriptors(keyed.keys, rows.schema),
         key_groups,
         keyed.max_parallelism,
@@ -162,16 +164,33 @@ def _keyed(
     with session:
         try:
             output = keyed.operator.apply(keyed.keys, rows, session, task.clock)
-        except HeadgateError:
-            raise
-        except pa.ArrowInvalid as error:
+        except pa.ArrowException as error:
             raise BatchFailed(f"step {keyed.uid!r}: {error}") from error
         rows_out = 0
         if output is not None:
             rows_out = output.num_rows
             for batch in output.combine_chunks().to_batches():
                 _write(writers, batch)
-        return rows.num_rows, rows_out, session.seal().to_json()
+        sinks = _finish(writers)  # before the new version is there: whatever fails, none is left
+        version = session.seal().to_json()
+    return StepAck(subtask=subtask, rows_in=rows.num_rows, rows_out=rows_out, version=version, sinks=sinks)
+
+
+def _finish(writers: list[tuple[SinkStage, SinkWriter]]) -> dict[str, list[dict[str, Any]]]:
+    return {str(stage.uid): list(writer.finish()) for stage, writer in writers}
+
+
+def _refuse_foreign_rows(keyed: KeyedStage, subtask: int, key_groups: KeyGroupRange, rows: pa.Table) -> None:
+    """A row of another subtask's key group would make state that nobody finds again."""
+    low, high = hash_bounds(key_groups, keyed.max_parallelism)
+    bounds = pc.min_max(rows.column(HASH))
+    for found in (bounds["min"].as_py(), bounds["max"].as_py()):
+        if not low <= found <= high:
+            raise ForeignKeyGroup(
+                f"step {keyed.uid!r}: subtask {subtask} owns the key groups {key_groups} and was given a record of "
+                f"{key_group(found, keyed.max_parallelism)}",
+                hint="the shuffle and the step disagree about the subtask; nothing was changed",
+            )
 
 
 def _refuse_null_keys(keyed: KeyedStage, rows: pa.Table) -> None:
@@ -187,7 +206,10 @@ def _write(writers: list[tuple[SinkStage, SinkWriter]], batch: pa.RecordBatch) -
     for stage, writer in writers:
         rows = batch
         for function in stage.functions:
-            rows = function(rows)
+            try:
+                rows = function(rows)
+            except Exception as error:
+                raise author_failed(f"an Arrow function before sink {stage.uid!r}", error) from error
             if not isinstance(rows, pa.RecordBatch):
                 raise BatchFailed(
                     f"an Arrow function before sink {stage.uid!r} returned {type(rows).__name__}, not a RecordBatch"

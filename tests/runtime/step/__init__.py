@@ -1,0 +1,1 @@
+"""The step: operators against plain Python, and what one attempt leaves behind."""
