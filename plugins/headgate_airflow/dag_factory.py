@@ -69,7 +69,7 @@ def _savepoint_dag(
 ) -> DAG:
     about = f"Takes a savepoint of {declared.name} by its cron ({declared.savepoint}, UTC), unless it is stopped."
     with _dag(dag_id, about, schedule=schedule, max_active_runs=1) as dag:
-        Savepoint(task_id="savepoint", stream=declared.name, scheduled=True, skip_at_rest=True, **common)
+        Savepoint(task_id="savepoint", stream=str(declared.name), scheduled=True, skip_at_rest=True, **common)
     return dag
 
 

@@ -39,10 +39,10 @@ def root_of(declared: DeclaredStream | None) -> str | None:
 
 
 def by_root(fleet: FleetFile) -> Mapping[str | None, list[str]]:
-    """The declared streams, grouped by where their storage is."""
+    """The declared streams, grouped by where their storage is; plain strings, since Airflow stores nothing else."""
     groups: dict[str | None, list[str]] = {}
     for declared in fleet.streams.values():
-        groups.setdefault(root_of(declared), []).append(declared.name)
+        groups.setdefault(root_of(declared), []).append(str(declared.name))
     return groups
 
 

@@ -28,7 +28,7 @@ class Form:
 
 def stream_field(names: Iterable[str]) -> Param:
     """The choice of a stream; a fleet of one needs none."""
-    known = sorted(names)
+    known = sorted(str(name) for name in names)
     about: dict[str, Any] = {
         "type": "string",
         "enum": known,

@@ -13,6 +13,7 @@ from airflow.models.dagrun import DagRun
 from airflow.models.xcom import XComModel
 from airflow.sdk import DAG
 from airflow.utils.session import create_session
+from msgspec import msgpack
 from sqlalchemy import select
 
 from tests.house_rules import REPO
@@ -82,6 +83,7 @@ def run_dag(dag: DAG, conf: dict[str, Any] | None = None, *, at: datetime | None
     for task in dag.tasks:
         target = task.partial_kwargs if task.is_mapped else task.__dict__
         target["on_failure_callback"] = target["on_retry_callback"] = [note]
+        target["post_execute" if task.is_mapped else "_post_execute_hook"] = lambda context, result: check_plain(result)
     ended: DagRun = dag.test(run_after=at, logical_date=at, run_conf=conf)
     with create_session() as session:
         ended = session.merge(ended)
@@ -94,3 +96,12 @@ def asset_events(name: str) -> list[dict[str, Any]]:
     with create_session() as session:
         query = select(AssetEvent).join(AssetModel, AssetModel.id == AssetEvent.asset_id).where(AssetModel.name == name)
         return [dict(event.extra) for event in session.scalars(query.order_by(AssetEvent.id))]
+
+
+def check_plain(value: object) -> None:
+    """What goes to another of Airflow's processes is packed by msgpack, which takes no subclass of str or int."""
+    msgpack.encode(value, enc_hook=_refuse)
+
+
+def _refuse(value: object) -> None:
+    raise AssertionError(f"{value!r} is a {type(value).__name__}: no Airflow process could send it")

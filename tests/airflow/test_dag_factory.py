@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from headgate_airflow.assets import STREAM_LOST
 from headgate_airflow.dag_factory import fleet_dags
-from tests.airflow.runs import FLEET, import_errors
+from tests.airflow.runs import FLEET, check_plain, import_errors
 
 pytestmark = pytest.mark.airflow
 
@@ -41,7 +40,7 @@ def test_a_fleet_has_one_restore_dag_those_by_hand_and_one_for_each_cron(declare
     dags = fleet_dags(declare({"orders": stream(savepoint="0 3 * * *"), "clicks": stream()}))
     assert set(dags) == {"headgate_restore", "orders__savepoint"} | BY_HAND
     for dag in dags.values():
-        json.dumps(DagSerialization.serialize_dag(dag))
+        check_plain(DagSerialization.serialize_dag(dag))
 
 
 def test_a_fleet_without_streams_has_no_dags(declare: Callable[..., Path]) -> None:

@@ -20,6 +20,7 @@ from headgate_airflow.triggers.running import StreamRunningTrigger
 from headgate_airflow.triggers.snapshot import SnapshotTrigger
 from headgate_contract.ids import RequestId
 from headgate_contract.mailbox import RequestKind
+from tests.airflow.runs import check_plain
 from tests.airflow.small_fleet import SmallFleet, wait_until
 
 pytestmark = pytest.mark.airflow
@@ -37,6 +38,7 @@ ALL: list[BaseTrigger] = [
 @pytest.mark.parametrize("trigger", ALL, ids=lambda trigger: type(trigger).__name__)
 def test_a_trigger_comes_back_as_it_was_stored(trigger: BaseTrigger) -> None:
     path, kwargs = trigger.serialize()
+    check_plain(kwargs)
     assert json.loads(json.dumps(kwargs)) == kwargs
     assert deserialize(serialize(kwargs)) == kwargs
     rebuilt = import_string(path)(**kwargs)
@@ -53,6 +55,7 @@ def fired(trigger: BaseTrigger) -> dict[str, Any]:
 
     async def first() -> Any:
         async for event in trigger.run():
+            check_plain(event.payload)
             return event.payload
         raise AssertionError("the trigger ended without an event")
 
@@ -154,6 +157,7 @@ class Watching:
     async def __aenter__(self) -> Watching:
         async def watch() -> None:
             async for event in self.trigger.run():
+                check_plain(event.payload)
                 self.events.append(json.loads(json.dumps(event.payload)))
 
         self.task = asyncio.ensure_future(watch())

@@ -73,4 +73,4 @@ class StreamLostTrigger(BaseEventTrigger):
 
 def event_of(lost: list[Lost]) -> dict[str, Any]:
     """The payload: which streams looked lost, and why."""
-    return {"lost": [{"stream": one.stream, "generation": one.generation, "why": one.reason} for one in lost]}
+    return {"lost": [{"stream": str(one.stream), "generation": int(one.generation), "why": one.reason} for one in lost]}
