@@ -227,10 +227,13 @@ class FilesCommitter(SinkCommitter):
 
     # ------------------------------------------------------------------ one group
 
+    def _is_late(self, life: Life, manifest: Manifest) -> bool:
+        """Whether a frozen driver publishes a group that nobody had told `life` of."""
+        return manifest.group > life.known and manifest.generation < life.generation
+
     def _refuse_hidden(self, life: Life, manifest: Manifest) -> None:
         """Raise Fenced if the group does not count: it was gone back behind, or came too late to be known."""
-        late = manifest.group > life.known and manifest.generation < life.generation
-        if late or life.place(manifest.group) % 2 == 0:
+        if self._is_late(life, manifest) or life.place(manifest.group) % 2 == 0:
             raise fenced(self._layout, life, self._generation, f"has gone back behind group {manifest.group}")
 
     def _settle(self, manifest: Manifest, life: Life) -> Life:
@@ -245,7 +248,8 @@ class FilesCommitter(SinkCommitter):
             if newest == life:
                 break
             life = newest
-            if manifest.group > life.known:
+            if self._is_late(life, manifest):
+                self._each(partial(self._move, manifest.group, PUBLISHED + 1), manifest.files)
                 self._refuse_hidden(life, manifest)
         missing = [file for file, there in zip(manifest.files, found, strict=True) if not there]
         if missing and place % 2 == 1:

@@ -159,4 +159,4 @@ class SinkLives(RuleBasedStateMachine):
 
 
 TestSinkLives = SinkLives.TestCase
-TestSinkLives.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestSinkLives.settings = settings(max_examples=20, stateful_step_count=25, deadline=None)

@@ -134,11 +134,11 @@ def test_two_sinks_and_two_streams_share_a_target_without_touching_each_other(wo
     assert world.visible() == both
     world.begin(2, [1])
     assert world.visible() == sorted(world.rows(1) + other.rows(1, 2, 3))
-    other.begin(2, [])
-    assert world.visible() == world.rows(1)
     world.begin(3, [1, 2, 3])
-    other.begin(3, [1, 2, 3])
+    assert world.begin(4, [1, 2, 3]) == BeginReport()
     assert world.visible() == both
+    other.begin(2, [])
+    assert world.visible() == world.rows(1, 2, 3)
 
 
 def test_files_that_a_consumer_took_away_do_not_hinder_a_restart(world: World) -> None:

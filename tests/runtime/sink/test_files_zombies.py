@@ -37,10 +37,16 @@ def to_two(generation: int) -> Act:
     return lambda world, before=None: world.begin(generation, (1, 2), carried=(2,), abandoned=(3,), before=before)
 
 
+def to_one_unaware(generation: int) -> Act:
+    """The newest snapshots are damaged: nobody knows what they carried."""
+    return lambda world, before=None: world.begin(generation, (1,), carried=(1,), retained=(1,), before=before)
+
+
 CASES = {
     "commit, then a plain restart": ((), commit_two_and_three, to_three(2), ALL),
     "commit, then a rollback": ((), commit_two_and_three, to_one(2), (1,)),
     "commit, then a rollback of half": ((), commit_two_and_three, to_two(2), (1, 2)),
+    "commit, then a rollback that knows nothing of it": ((), commit_two_and_three, to_one_unaware(2), (1,)),
     "late commit of what was retracted": ((to_one(2),), commit_two_and_three, to_one(3), (1,)),
     "late commit of what was reinstated": ((to_one(2),), commit_two_and_three, to_three(3), ALL),
     "restart, then a restart": ((), to_three(2), to_three(3), ALL),
@@ -90,7 +96,7 @@ def test_a_frozen_committer_changes_nothing_when_it_wakes(case: str) -> None:
 def test_a_frozen_committer_that_wakes_and_is_killed_at_once_changes_nothing(case: str) -> None:
     history, old, new, truth = CASES[case]
     world = make(history, files=1)
-    for at, more in ((at, more) for at in itertools.count() for more in (1, 2, 3, 4)):
+    for at, more in ((at, more) for at in itertools.count() for more in (2, 3)):
         copy = world.copy()
         freeze = FreezeAt(at, lambda copy=copy: new(copy, None), then_kill_after=more)
         with suppress(Fenced, Killed):
@@ -117,7 +123,7 @@ def test_a_driver_that_is_frozen_within_a_commit_is_told_that_it_is_fenced(publi
         copy.forget()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(case=st.sampled_from(sorted(CASES)), turns=st.lists(st.integers(1, 25), min_size=2, max_size=8))
 def test_two_committers_by_turns_end_with_the_truth(case: str, turns: list[int]) -> None:
     history, old, new, truth = CASES[case]

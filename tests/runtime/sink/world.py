@@ -38,7 +38,7 @@ def visible_ids(url: str, format: str = "parquet") -> list[int]:
         filesystem, path = pafs.LocalFileSystem(), url.removeprefix("file://")
         if not Path(path).exists():
             return []
-    table = ds.dataset(path, filesystem=filesystem, format=format).to_table()
+    table = ds.dataset(path, filesystem=filesystem, format=format).to_table(use_threads=False)
     return sorted(table["id"].to_pylist()) if "id" in table.column_names else []
 
 
