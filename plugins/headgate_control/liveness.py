@@ -80,7 +80,10 @@ def _ended(facts: LivenessFacts, newest: GenerationStarted) -> Judgement | None:
     if beat is not None and beat.state is StreamState.FAILED:
         return Judgement(Condition.FAILED, f"generation {newest.generation} failed: {beat.cause or 'it gave no cause'}")
     if beat is not None and beat.state in (StreamState.STOPPED, StreamState.FENCED):
-        return _gone(facts, f"generation {newest.generation} says that it is {beat.state.value}, the log does not")
+        cause = f" ({beat.cause})" if beat.cause else ""
+        return _gone(
+            facts, f"generation {newest.generation} says that it is {beat.state.value}{cause}, the log does not"
+        )
     if facts.process is ProcessSign.GONE:
         where = f"process {beat.process.pid} on {beat.process.host}" if beat and beat.process else "its process"
         return _gone(facts, f"{where} of generation {newest.generation} is gone")
@@ -90,7 +93,7 @@ def _ended(facts: LivenessFacts, newest: GenerationStarted) -> Judgement | None:
 def _gone(facts: LivenessFacts, why: str) -> Judgement:
     wanted = facts.catalogue.stop_wanted
     if wanted is not None and wanted.reason.startswith(GAVE_UP):
-        return Judgement(Condition.FAILED, f"{why}; {wanted.reason}")
+        return Judgement(Condition.FAILED, wanted.reason)
     if wanted is not None:
         return Judgement(Condition.STOPPED, f"{why}; {wanted.by} wanted it stopped, so it is not restarted")
     return Judgement(Condition.LOST, why)

@@ -20,7 +20,7 @@ from headgate_control.cli.snapshot_names import FROM, snapshot_name
 from headgate_control.control import Control
 from headgate_control.explain import as_text
 from headgate_control.logs import follow as follow_log
-from headgate_control.outcomes import RestartAfter, StreamStatus
+from headgate_control.outcomes import GAVE_UP, RestartAfter, StreamStatus
 from headgate_control.telling import moment
 
 _FOLLOW_S = 0.3
@@ -163,7 +163,7 @@ def _detail(one: StreamStatus) -> str:
         ("heartbeat", f"{one.heartbeat_age_s:.1f} s ago" if one.heartbeat_age_s is not None else None),
         ("progress", _progress(one)),
         ("restart", _restart(one)),
-        ("stop wanted", f"by {one.stop_wanted.by}: {one.stop_wanted.reason}" if one.stop_wanted else None),
+        ("stop wanted", _wish(one)),
         ("snapshots", f"{one.snapshots}, newest {one.newest_snapshot}" if one.snapshots else "none"),
         ("deployed", f"decision {one.deployed}{_newer(one)}" if one.deployed else None),
         ("log", f"{one.log} on {one.host}" if one.log else None),
@@ -187,6 +187,12 @@ def _restart(one: StreamStatus) -> str | None:
     if isinstance(one.lost.restart, RestartAfter):
         return f"attempt {one.lost.restart.attempt}, due in {one.lost.due_in_s:.1f} s (`headgate supervise` or Airflow)"
     return f"given up: {one.lost.restart.reason}"
+
+
+def _wish(one: StreamStatus) -> str | None:
+    if one.stop_wanted is None or one.stop_wanted.reason.startswith(GAVE_UP):
+        return None
+    return f"by {one.stop_wanted.by}: {one.stop_wanted.reason}"
 
 
 def _newer(one: StreamStatus) -> str:
