@@ -78,9 +78,7 @@ class StreamUnderFire:
         settings = {**SETTINGS, "state.backend.type": self.backend, **self.settings}
         self.control().deploy(self.name, JOB, settings, directory=self.base)
 
-    def start(
-        self, *, extra: Mapping[str, str] | None = None, wait: bool = True, kill_old: bool = True
-    ) -> Launched:
+    def start(self, *, extra: Mapping[str, str] | None = None, wait: bool = True, kill_old: bool = True) -> Launched:
         return self.control(extra).start(self.name, wait=wait, kill_old=kill_old)
 
     def catalogue(self) -> Catalogue:

@@ -134,3 +134,26 @@ def test_sigterm_ends_a_driver_cleanly_at_the_next_barrier(stream: StreamUnderFi
     assert beat.state is StreamState.STOPPED
     assert stream.catalogue().stopped is not None
     assert check(stream.given, stream.output).ok
+
+
+def test_a_savepoint_restores_at_another_parallelism_and_on_another_backend(stream: StreamUnderFire):
+    _give(stream, 0)
+    first = stream.start()
+    stream.wait(first.generation, lambda beat: beat.progress.records == 3000)
+    generation = first
+    for part, (backend, parallelism) in enumerate([("rocksdb", "3"), ("hashmap", "1"), ("rocksdb", "4")], start=1):
+        stream.control().stop(stream.name, savepoint=f"before-{part}")
+        wait_gone(generation.process.pid)
+        stream.backend = backend
+        stream.settings = {**SETTINGS, "parallelism.default": parallelism}
+        stream.deploy()
+        generation = stream.start()
+        assert isinstance(generation.decision, RestoreFrom)
+        assert generation.decision.snapshot.name == f"before-{part}"
+        _give(stream, part)
+        records = 3000 * (part + 1)
+        stream.wait(generation.generation, lambda beat, records=records: beat.progress.records == records)
+    stream.control().stop(stream.name)
+    wait_gone(generation.process.pid)
+    verdict = check(stream.given, stream.output)
+    assert verdict.ok, str(verdict)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate.recovery.fetch import SnapshotFiles
-from headgate.state.backends import backend_named
+from headgate.state.backends import backend_named, restore
 from headgate.state.key_groups import KeyGroupRange, subtask_range
 from headgate.state.versions import RestoredPiece, StateVersion
 from headgate.state.vertex import StatefulVertex
@@ -43,12 +43,7 @@ def check_vertices(metadata: SnapshotMetadata, vertex: StatefulVertex | None, al
 
 
 def restore_vertex(files: SnapshotFiles, state: VertexState, vertex: StatefulVertex, identity: str) -> RestoredVertex:
-    """Restore every subtask of `vertex` from `state`, at the vertex's own parallelism and backend."""
-    if state.backend != vertex.backend:
-        raise RestoreRefused(
-            f"the snapshot was written by the backend {state.backend}, the stream is set to {vertex.backend}",
-            hint=f"set state.backend.type back to {state.backend}",
-        )
+    """Restore every subtask of `vertex` from `state`, at the vertex's own parallelism and on its own backend."""
     backend = backend_named(vertex.backend)
     versions: dict[int, Json] = {}
     fetched = 0
@@ -69,8 +64,8 @@ def restore_vertex(files: SnapshotFiles, state: VertexState, vertex: StatefulVer
         fetched += files.fetch(wanted)
         if pieces:
             pieces = _with_gaps_filled(pieces, key_groups, vertex, identity)
-            version = backend.restore(
-                pieces, (), key_groups, vertex.max_parallelism, directory, f"{identity}.s{subtask}"
+            version = restore(
+                backend, pieces, (), key_groups, vertex.max_parallelism, directory, f"{identity}.s{subtask}"
             )
             versions[subtask] = version.to_json()
     return RestoredVertex(versions, fetched)
