@@ -13,6 +13,7 @@ from headgate_contract.heartbeats import read_heartbeats
 from headgate_control.launch import reap
 from headgate_control.outcomes import ProcessSign
 from headgate_control.processes import sign_of, wait_gone
+from tests.control.command_line import Cli, headgate
 from tests.control.world import World
 
 
@@ -28,3 +29,11 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
             os.kill(process.pid, signal.SIGKILL)
             wait_gone(process, 10)
     reap()
+
+
+@pytest.fixture
+def cli(world: World, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """The command line, in the world's folder and with its root as $HEADGATE_ROOT."""
+    monkeypatch.chdir(world.folder)
+    monkeypatch.setenv("HEADGATE_ROOT", str(world.root))
+    return headgate
