@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest.mock import patch
 
 from headgate_contract.catalogue import Catalogue, read_catalogue
 from headgate_contract.errors import ObjectMissing
@@ -60,19 +61,18 @@ class StreamUnderFire:
 
     def control(self, extra: Mapping[str, str] | None = None) -> Control:
         """The control plane, whose drivers get the stream's environment."""
-        os.environ.update(
-            {
-                "NUMBERS_IN": str(self.given),
-                "NUMBERS_OUT": str(self.output),
-                "NUMBERS_FILES_PER_BATCH": str(self.files_per_batch),
-                "HEADGATE_WORK": str(self.base / "work"),
-                "HEADGATE_TEST_ENGINE": self.engine,
-                "HEADGATE_TEST_POINT": "",
-                **self.environment,
-                **(extra or {}),
-            }
-        )
-        return Control.open(self.root, by="the crash test")
+        mine = {
+            "NUMBERS_IN": str(self.given),
+            "NUMBERS_OUT": str(self.output),
+            "NUMBERS_FILES_PER_BATCH": str(self.files_per_batch),
+            "HEADGATE_WORK": str(self.base / "work"),
+            "HEADGATE_TEST_ENGINE": self.engine,
+            "HEADGATE_TEST_POINT": "",
+            **self.environment,
+            **(extra or {}),
+        }
+        with patch.dict(os.environ, mine):  # Control keeps a copy for its drivers
+            return Control.open(self.root, by="the crash test")
 
     def deploy(self) -> None:
         settings = {**SETTINGS, "state.backend.type": self.backend, **self.settings}
