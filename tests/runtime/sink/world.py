@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +27,18 @@ SINK = VertexUid("out")
 Handle = dict[str, Any]
 
 
-def visible_ids(url: str, format: str = "parquet") -> list[int]:
+def visible_ids(url: str, format: str = "parquet", options: Mapping[str, Any] | None = None) -> list[int]:
     """The column `id` of all rows that a plain reader of the folder finds, sorted, with repeats."""
-    if url.startswith("memory://"):
-        memory = fsspec.filesystem("memory")
-        root = "/" + url.removeprefix("memory://")
-        if not memory.exists(root):
-            return []
-        filesystem, path = pafs.PyFileSystem(pafs.FSSpecHandler(memory)), root
-    else:
+    if url.startswith("file://"):
         filesystem, path = pafs.LocalFileSystem(), url.removeprefix("file://")
-        if not Path(path).exists():
-            return []
+        there = Path(path).exists()
+    else:
+        scheme, _, path = url.partition("://")
+        path = f"/{path}" if scheme == "memory" else path
+        remote = fsspec.filesystem(scheme, **({"use_listings_cache": False, **options} if options else {}))
+        filesystem, there = pafs.PyFileSystem(pafs.FSSpecHandler(remote)), remote.exists(path)
+    if not there:
+        return []
     table = ds.dataset(path, filesystem=filesystem, format=format).to_table(use_threads=False)
     return sorted(table["id"].to_pylist()) if "id" in table.column_names else []
 
@@ -67,14 +68,15 @@ class World:
     groups: dict[int, tuple[Handle, ...]] = field(default_factory=dict)
     split_moves: bool = False
     sink: VertexUid = SINK
+    options: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def store(self) -> ObjectStore:
-        return open_store(self.url)
+        return open_store(self.url, self.options)
 
     def copy(self) -> World:
         """The same, in another place."""
-        other = World(f"{self.url}-{uuid.uuid4().hex}", dict(self.groups), self.split_moves, self.sink)
+        other = World(f"{self.url}-{uuid.uuid4().hex}", dict(self.groups), self.split_moves, self.sink, self.options)
         if self.url.startswith("file://"):
             shutil.copytree(self.url.removeprefix("file://"), other.url.removeprefix("file://"))
             return other
@@ -136,7 +138,7 @@ class World:
         return sorted(group * 100 + n for group in groups for n in range(len(self.groups[group])))
 
     def visible(self) -> list[int]:
-        return visible_ids(self.url)
+        return visible_ids(self.url, options=self.options)
 
     def staged(self) -> list[str]:
         return [info.path for info in self.store.list(f"_headgate/{STREAM}/{self.sink}/staged")]
