@@ -30,12 +30,13 @@ from headgate_contract.store import ObjectStore
 from headgate_control.deploy import Programs
 from headgate_control.journal import now_ms
 from headgate_control.logs import root_cause, tail
-from headgate_control.processes import terminate
+from headgate_control.processes import kill_group, terminate, wait_gone
 
 LOG_NAME = "driver.log"
 _POLL_S = 0.1
 _POLL_REMOTE_S = 0.5
 _CAUSE_LINES = 400
+_ENDING_S = 3.0
 _children: list[subprocess.Popen[bytes]] = []
 """Drivers that this process started: they are its children until one of the two ends, and are reaped here."""
 
@@ -124,6 +125,7 @@ class Launcher:
             if beat is not None and beat.state in (StreamState.RUNNING, StreamState.STOPPING, StreamState.STOPPED):
                 return beat
             if beat is not None and beat.state in (StreamState.FAILED, StreamState.FENCED):
+                self._see_off(driver)
                 raise self._failed(driver, beat.cause or f"it says that it is {beat.state.value}")
             if code is not None:
                 raise self._ended(driver, code, beat, deployed)
@@ -132,6 +134,11 @@ class Launcher:
             if time.monotonic() > deadline:
                 raise self._too_slow(driver, timeout, last, alive_s_ago=time.monotonic() - moved)
             time.sleep(_POLL_S if self.store.url.startswith("file:") else _POLL_REMOTE_S)
+
+    def _see_off(self, driver: Driver) -> None:
+        """It says that it has failed: what is left of it after a while only holds memory and ports."""
+        if not wait_gone(driver.identity, _ENDING_S):
+            kill_group(driver.identity)
 
     def _beat(self, driver: Driver) -> Heartbeat | None:
         seen = read_heartbeat(self.store, driver.stream, driver.generation)

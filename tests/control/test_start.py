@@ -174,8 +174,11 @@ def test_a_start_without_waiting_returns_at_once(world: World) -> None:
 def test_a_driver_that_speaks_before_its_launcher_is_not_talked_over(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    found: list[ProcessIdentity] = []
+
     def driver_speaks_first(pid: int) -> ProcessIdentity | None:
         world.beat(StreamState.FAILED, counter=7, cause="that was quick")
+        found.extend(filter(None, [identify(pid)]))
         return identify(pid)
 
     monkeypatch.setattr(launch, "identify", driver_speaks_first)
@@ -183,6 +186,7 @@ def test_a_driver_that_speaks_before_its_launcher_is_not_talked_over(
     world.deployed()
     with pytest.raises(LaunchFailed, match="that was quick"):
         world.control().start(STREAM)
+    assert wait_gone(found[0], 10), "what says that it has failed and does not end is ended"
 
 
 def test_a_heartbeat_left_by_an_earlier_stream_of_this_name_is_not_the_drivers(world: World) -> None:
