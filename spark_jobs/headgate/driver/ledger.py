@@ -44,11 +44,14 @@ from headgate_contract.store import ObjectStore
 log = logging.getLogger(__name__)
 
 Action = StoreSnapshot | CommitGroups | WriteStopped | Reply | NotifyComplete | NotifyAborted | FailStream
-_COMMIT_ATTEMPTS = 5
+_ATTEMPTS = 5
 
 
 class Ledger:
     """Carries out the coordinator's actions that touch the log, the sinks or the mailbox, one after the other."""
+
+    PAUSE_S = 0.1
+    """The unit of the growing pauses between tries."""
 
     def __init__(  # noqa: PLR0913 - it is where the parts of a life that touch storage meet
         self,
@@ -123,8 +126,7 @@ class Ledger:
                 case NotifyAborted():
                     self._notify_aborted(action)
                 case FailStream(cause=cause):
-                    self.check_not_fenced()
-                    self._finish(StreamFailed(cause))
+                    self._fail_unless_fenced(StreamFailed(cause))
         except Fenced as error:
             self.fenced(error)
         except Exception as error:
@@ -208,7 +210,7 @@ class Ledger:
             if not self._store.create(f"{folder}/{METADATA}", data):
                 raise StorageError(f"{folder}/{METADATA} exists already", hint="choose another name")
         except StorageError as error:
-            self.check_not_fenced()
+            self._withdraw(f"{folder}/{METADATA}", data)
             self._post(StoreFailed(checkpoint=action.checkpoint, cause=str(error)))
             return
         snapshot = SnapshotRef(
@@ -241,6 +243,15 @@ class Ledger:
             self._shared.register(action.checkpoint, ())
         self._post(Stored(checkpoint=action.checkpoint, snapshot=snapshot, slot=slot))
 
+    def _withdraw(self, path: str, data: bytes) -> None:
+        """Metadata that no slot will name: if it got there all the same, its name must become free again."""
+        try:
+            self.check_not_fenced()
+            if self._store.read(path) == data:
+                self._store.delete(path)
+        except StorageError as error:
+            log.info("%s was not written, as far as can be seen: %s", path, error)
+
     # ---- commit
 
     def _commit(self, groups: tuple[Group, ...]) -> None:
@@ -252,17 +263,24 @@ class Ledger:
         self._post(Committed(groups=tuple(group.id for group in groups)))
 
     def _commit_one(self, uid: VertexUid, sink: SinkCommitter, group: Group) -> None:
-        for attempt in range(1, _COMMIT_ATTEMPTS + 1):
+        def commit() -> None:
             self.check_not_fenced()
             self._points.reach("inside-commit")
+            sink.commit(group.id, group.sinks.get(uid, ()))
+
+        self._insist(f"sink {uid} commits group {group.id}", commit)
+
+    def _insist(self, what: str, act: Callable[[], object]) -> None:
+        """Do what may be repeated, again and again while storage refuses; its last error is raised."""
+        for attempt in range(1, _ATTEMPTS + 1):
             try:
-                sink.commit(group.id, group.sinks.get(uid, ()))
+                act()
                 return
             except StorageError as error:
-                log.warning("sink %s could not commit group %s (try %s): %s", uid, group.id, attempt, error)
-                if attempt == _COMMIT_ATTEMPTS:
+                log.warning("%s: try %s of %s failed: %s", what, attempt, _ATTEMPTS, error)
+                if attempt == _ATTEMPTS:
                     raise
-                time.sleep(0.1 * 2**attempt)
+                time.sleep(self.PAUSE_S * 2**attempt)
 
     def _write_stopped(self, action: WriteStopped) -> None:
         self._append(
@@ -275,25 +293,25 @@ class Ledger:
             )
         )
         if action.request is not None:
-            result = {"snapshot": int(action.snapshot) if action.snapshot else None}
-            if action.snapshot is not None:
-                result["folder"] = self._folders[action.snapshot]  # type: ignore[assignment]
-            self._reply(Reply(request=action.request, done=True, result=result))
+            self._reply(Reply(request=action.request, done=True, result=action.result))
         self._finish(None)
 
     # ---- words
 
     def _reply(self, action: Reply) -> None:
-        self._mailbox.reply(
-            Answer(
-                id=action.request,
-                outcome=Outcome.DONE if action.done else Outcome.FAILED,
-                result=action.result,
-                why=action.why,
-                generation=self._generation,
-                at_ms=_wall_ms(),
-            )
+        """Answer. A word that cannot be written is no reason to fail: who asked looks at the log as well."""
+        answer = Answer(
+            id=action.request,
+            outcome=Outcome.DONE if action.done else Outcome.FAILED,
+            result=action.result,
+            why=action.why,
+            generation=self._generation,
+            at_ms=_wall_ms(),
         )
+        try:
+            self._insist(f"request {action.request} is answered", lambda: self._mailbox.reply(answer))
+        except StorageError as error:
+            log.error("request %s could not be answered: %s", action.request, error)
 
     def _notify_complete(self, action: NotifyComplete) -> None:
         if self.taker is not None:
@@ -308,12 +326,19 @@ class Ledger:
             self._pool.submit(self._dispose, snapshot)
 
     def _dispose(self, snapshot: CheckpointId) -> None:
-        """Delete what a retired checkpoint alone needs; its slot says that it is no candidate any more."""
-        for path in self._shared.release(snapshot):
-            self._store.delete(path)
+        """Delete what a retired checkpoint alone needs; its slot says that it is no candidate any more.
+
+        Its folder goes last: what is left of a deletion that was broken off is found by it in the next life.
+        """
+        paths = self._shared.release(snapshot)
         folder = self._folders.pop(snapshot, None)
-        if folder is not None:
-            self._store.delete_all(folder)
+        try:
+            for path in paths:
+                self._store.delete(path)
+            if folder is not None:
+                self._store.delete_all(folder)
+        except StorageError as error:
+            log.warning("checkpoint %s is retired and could not be deleted: %s", snapshot, error)
 
     def _notify_aborted(self, action: NotifyAborted) -> None:
         if self.taker is not None:

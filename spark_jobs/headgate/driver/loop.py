@@ -72,20 +72,32 @@ class CoordinatorLoop:
                     raise StreamEnding from None
 
     def close(self) -> None:
-        """End the thread; whoever waits for leave gets StreamEnding."""
+        """End the thread; whoever waits for leave, or asks for it later, gets StreamEnding."""
         self._closed.set()
         self._inbox.put(None)
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(timeout=10)
 
     def _run(self) -> None:
-        while not self._closed.is_set():
-            try:
+        try:
+            while not self._closed.is_set():
                 self._step()
-            except Exception as error:
-                log.exception("the coordinator failed")
-                self._perform(FailStream(cause=f"the coordinator failed: {type(error).__name__}: {error}"))
+        except Exception as error:
+            log.exception("the coordinator failed")
+            self._perform(FailStream(cause=f"the coordinator failed: {type(error).__name__}: {error}"))
+        finally:
+            self._closed.set()
+            self._refuse_everybody()
+
+    def _refuse_everybody(self) -> None:
+        """Nobody reads the inbox any more: who waits for an answer must not wait in vain."""
+        while True:
+            try:
+                message = self._inbox.get_nowait()
+            except queue.Empty:
                 break
+            if message is not None and message[1] is not None:
+                self._parked.append(message[1])
         self._refuse_parked()
 
     def _refuse_parked(self) -> None:

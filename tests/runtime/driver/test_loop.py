@@ -1,0 +1,212 @@
+"""The coordinator's thread: leave for one batch at a time, parking while the stream stops, and nobody left waiting."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from headgate.coordinator.coordinator import Coordinator
+from headgate.coordinator.cut import BatchResult, Cut
+from headgate.coordinator.messages import (
+    Acknowledged,
+    Action,
+    BatchDone,
+    Cancel,
+    Event,
+    FailStream,
+    NotifyAborted,
+    Stored,
+    StoreFailed,
+    StoreSnapshot,
+    TakeSnapshot,
+    Tick,
+    Trigger,
+    WriteStopped,
+)
+from headgate.coordinator.policy import CheckpointOptions
+from headgate.driver.loop import CoordinatorLoop, Grant, StreamEnding
+from headgate_contract.ids import CheckpointId, Generation, RequestId, SlotNumber
+from headgate_contract.snapshot import SnapshotRef
+from tests.runtime.driver.waiting import PATIENCE_S, until
+
+ALONE = "source lines"
+
+
+class CountingCoordinator(Coordinator):
+    """Counts its ticks, and breaks when a test wants it to."""
+
+    ticks = 0
+    breaks_at: type[Event] | None = None
+
+    def handle(self, event: Event, now_ms: int) -> list[Action]:
+        if self.breaks_at is not None and isinstance(event, self.breaks_at):
+            raise KeyError("a mistake")
+        self.ticks += isinstance(event, Tick)
+        return super().handle(event, now_ms)
+
+
+class Stage:
+    """A running loop, whose actions are kept; an engine's thread asks for leave."""
+
+    def __init__(self, interval_ms: int | None = None, timeout_ms: int = 600_000) -> None:
+        self.coordinator = CountingCoordinator(
+            options=CheckpointOptions(interval_ms=interval_ms, timeout_ms=timeout_ms, tolerable_failures=1000),
+            participants=frozenset([ALONE]),
+            cut=Cut(epoch=0),
+            next_id=CheckpointId(1),
+            retained=[],
+            groups=[],
+            started_ms=CoordinatorLoop.now_ms(),
+        )
+        self.actions: list[Action] = []
+        self.loop = CoordinatorLoop(self.coordinator, self.actions.append)
+        self.loop.start()
+        self.engine = ThreadPoolExecutor(max_workers=3, thread_name_prefix="engine")
+
+    def ask(self) -> Future[Grant]:
+        """Ask for leave, from the engine's thread."""
+        return self.engine.submit(self.loop.begin_batch)
+
+    def finish(self, grant: Grant) -> None:
+        result = BatchResult(epoch=grant.cut.epoch + 1, versions={}, positions={}, staged={}, records=1)
+        self.loop.post(BatchDone(result=result))
+
+    def wait_for(self, kind: type[Action], number: int = 1) -> list[Any]:
+        def found() -> list[Any]:
+            return [action for action in list(self.actions) if isinstance(action, kind)]
+
+        until(lambda: len(found()) >= number, f"{number} of {kind.__name__}")
+        return found()
+
+    def store(self, checkpoint: CheckpointId) -> None:
+        """Acknowledge a snapshot, and say that its slot exists."""
+        self.loop.post(Acknowledged(checkpoint=checkpoint, participant=ALONE))
+        store = self.wait_for(StoreSnapshot)[-1]
+        ref = SnapshotRef(store.checkpoint, store.kind, Generation(1), "chk", 1, "00", store.name)
+        self.loop.post(Stored(checkpoint=checkpoint, snapshot=ref, slot=SlotNumber(2)))
+
+    def close(self) -> None:
+        self.loop.close()
+        self.engine.shutdown(wait=True)
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    stage = Stage()
+    yield stage
+    stage.close()
+
+
+def test_leave_is_given_for_one_batch_at_a_time_each_on_top_of_the_last(stage: Stage) -> None:
+    first = stage.ask().result(PATIENCE_S)
+    second = stage.ask()
+    stage.loop.post(Tick())
+    until(lambda: stage.coordinator.ticks, "the loop has seen a tick behind the question")
+    assert not second.done()
+    stage.finish(first)
+    assert (first.cut.epoch, second.result(PATIENCE_S).cut.epoch) == (0, 1)
+
+
+def test_a_batch_that_comes_while_the_stream_stops_is_parked_and_refused_at_the_end(stage: Stage) -> None:
+    stage.loop.post(Trigger(stop=True))
+    (take,) = stage.wait_for(TakeSnapshot)
+    parked = stage.ask()
+    stage.loop.post(Tick())
+    until(lambda: stage.coordinator.ticks, "the loop has seen a tick behind the question")
+    assert not parked.done()
+    stage.store(take.checkpoint)
+    stage.loop.post(Cancel())
+    stage.wait_for(WriteStopped)
+    with pytest.raises(StreamEnding):
+        parked.result(PATIENCE_S)
+
+
+def test_a_parked_batch_goes_on_when_the_stop_fails(stage: Stage) -> None:
+    stage.loop.post(Trigger(stop=True))
+    (take,) = stage.wait_for(TakeSnapshot)
+    parked = stage.ask()
+    stage.loop.post(Acknowledged(checkpoint=take.checkpoint, participant=ALONE))
+    stage.wait_for(StoreSnapshot)
+    stage.loop.post(StoreFailed(checkpoint=take.checkpoint, cause="no space"))
+    assert parked.result(PATIENCE_S).cut.epoch == 0
+
+
+def test_whoever_waits_when_the_loop_is_closed_is_refused_at_once(stage: Stage) -> None:
+    stage.ask().result(PATIENCE_S)
+    waiting = [stage.ask(), stage.ask()]
+    stage.loop.post(Tick())
+    until(lambda: stage.coordinator.ticks, "both are parked")
+    stage.loop.close()
+    for asked in waiting:
+        with pytest.raises(StreamEnding):
+            asked.result(PATIENCE_S)
+    with pytest.raises(StreamEnding):
+        stage.loop.begin_batch()
+
+
+def test_it_can_be_closed_twice_and_before_it_has_started() -> None:
+    stage = Stage()
+    stage.close()
+    stage.loop.close()
+    never_started = CoordinatorLoop(stage.coordinator, stage.actions.append)
+    never_started.close()
+    never_started.close()
+    with pytest.raises(StreamEnding):
+        never_started.begin_batch()
+
+
+def test_a_mistake_in_the_coordinator_fails_the_stream_and_leaves_nobody_waiting(stage: Stage) -> None:
+    stage.ask().result(PATIENCE_S)
+    waiting = stage.ask()
+    stage.coordinator.breaks_at = Trigger
+    stage.loop.post(Trigger(request=RequestId("now")))
+    (failed,) = stage.wait_for(FailStream)
+    assert failed.cause == "the coordinator failed: KeyError: 'a mistake'"
+    with pytest.raises(StreamEnding):
+        waiting.result(PATIENCE_S)
+    until(lambda: isinstance(_refusal(stage), StreamEnding), "later ones are refused too")
+
+
+def _refusal(stage: Stage) -> BaseException | None:
+    return stage.ask().exception(PATIENCE_S)
+
+
+def test_checkpoints_come_at_the_interval_while_nothing_else_happens() -> None:
+    stage = Stage(interval_ms=30)
+    for number in (1, 2, 3):
+        take = stage.wait_for(TakeSnapshot, number)[-1]
+        stage.store(take.checkpoint)
+    stage.close()
+    assert [take.checkpoint for take in stage.wait_for(TakeSnapshot)][:3] == [1, 2, 3]
+
+
+def test_a_checkpoint_expires_while_nothing_else_happens() -> None:
+    stage = Stage(interval_ms=10, timeout_ms=40)
+    (aborted, *_) = stage.wait_for(NotifyAborted)
+    stage.close()
+    assert "expired after 40 ms" in aborted.cause
+
+
+def test_the_loop_sleeps_while_a_step_runs_over_a_due_checkpoint() -> None:
+    """It would otherwise eat a processor that the step needs, for as long as the step runs."""
+    stage = Stage(interval_ms=10)
+    stage.ask().result(PATIENCE_S)
+    until(lambda: CoordinatorLoop.now_ms() > stage.coordinator.started_ms + 20, "a checkpoint is due")
+    begun = stage.coordinator.ticks
+    threading.Event().wait(0.3)
+    stage.close()
+    assert stage.coordinator.ticks - begun <= 3
+
+
+def test_the_cuts_of_snapshots_under_way_are_pinned(stage: Stage) -> None:
+    assert stage.loop.pinned_cuts() == ()
+    stage.finish(stage.ask().result(PATIENCE_S))
+    stage.loop.post(Trigger(request=RequestId("one")))
+    (take,) = stage.wait_for(TakeSnapshot)
+    assert [cut.epoch for cut in stage.loop.pinned_cuts()] == [1]
+    stage.store(take.checkpoint)
+    until(lambda: stage.loop.pinned_cuts() == (), "the snapshot is stored")
