@@ -64,6 +64,7 @@ class Catalogue:
 
     @cached_property
     def retired(self) -> frozenset[CheckpointId]:
+        """The snapshots of which the log tells that they are retired."""
         by_drivers = {
             id for slot in self.slots if isinstance(slot.record, SnapshotCompleted) for id in slot.record.retires
         }
@@ -75,6 +76,14 @@ class Catalogue:
         """Every snapshot that can be asked for, newest first."""
         kept = [ref for ref in self.completed if ref.id not in self.retired]
         return tuple(sorted(kept, key=lambda ref: ref.id, reverse=True))
+
+    def is_retained(self, ref: SnapshotRef) -> bool:
+        """Whether it can be asked for. Of a retired one the log may tell nothing more, not even that it is retired."""
+        return ref.id in self._retained
+
+    @cached_property
+    def _retained(self) -> frozenset[CheckpointId]:
+        return frozenset(ref.id for ref in self.snapshots)
 
     @property
     def next_checkpoint(self) -> CheckpointId:
@@ -133,7 +142,7 @@ class Catalogue:
         if start is None or not isinstance(start.decision, RestoreFrom):
             return None
         base = start.decision.snapshot
-        return None if base.id in self.retired else base
+        return base if self.is_retained(base) else None
 
     def find(self, name: CheckpointId | SavepointName) -> SnapshotRef | None:
         """The retained snapshot with this id or savepoint name."""
@@ -216,7 +225,7 @@ class Catalogue:
         retained, and while a completion that it retires stays: that one would be a candidate again.
         """
         newest = max((slot.number for slot in self.slots if isinstance(slot.record, GenerationStarted)), default=0)
-        staying: set[CheckpointId] = {ref.id for ref in self.snapshots}
+        staying = set(self._retained)
         found = []
         for slot in self.slots:
             if slot.number >= newest or isinstance(slot.record, GenerationStarted):

@@ -152,7 +152,7 @@ def _newest(facts: RestoreFacts) -> RestoreDecision:
         return _restore(facts, head, _why_head(head, newest), (), f"older than {head}")
     rejected = [Rejected(head, why)]
     for ref in older:
-        if ref.id in facts.catalogue.retired:
+        if not facts.catalogue.is_retained(ref):
             continue  # subsumed long ago
         why = _fault(facts, ref)
         if why is None:
@@ -163,7 +163,7 @@ def _newest(facts: RestoreFacts) -> RestoreDecision:
 
 def _fault(facts: RestoreFacts, ref: SnapshotRef) -> str | None:
     """Why `ref` cannot be restored, if it cannot."""
-    if ref.id in facts.catalogue.retired:
+    if not facts.catalogue.is_retained(ref):
         return "it is retired: its files may be gone"
     return facts.damaged.get(ref.id)
 

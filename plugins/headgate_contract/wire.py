@@ -44,25 +44,29 @@ def decode(kind: str, data: bytes, body: type[T] | Any, where: str) -> Any:
         envelope = json.loads(data.decode(), parse_constant=_refuse_constant)
         return _open(kind, envelope, body, where)
     except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, a number too long to be one, nested without end
-        raise CorruptObject(f"{where} is not a {kind} file: {error}") from None
+        raise CorruptObject(f"{where} is not {_a(kind)} file: {error}") from None
 
 
 def _open(kind: str, envelope: object, body: type[T] | Any, where: str) -> Any:
     if not isinstance(envelope, dict) or not {"headgate", "version"} <= set(envelope):
-        raise CorruptObject(f"{where} is not a {kind} file: the envelope is missing")
+        raise CorruptObject(f"{where} is not {_a(kind)} file: the envelope is missing")
     if envelope["headgate"] != kind:
-        raise CorruptObject(f"{where} is a {envelope['headgate']} file, not a {kind} file")
+        raise CorruptObject(f"{where} is {_a(envelope['headgate'])} file, not {_a(kind)} file")
     version = envelope["version"]
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise CorruptObject(f"{where} has the version {version!r}")
     if version > VERSIONS[kind]:
         raise NewerVersion(
-            f"{where} is a {kind} file of version {version}; this Headgate reads up to {VERSIONS[kind]}",
+            f"{where} is {_a(kind)} file of version {version}; this Headgate reads up to {VERSIONS[kind]}",
             hint="upgrade Headgate on this side",
         )
     if set(envelope) != {"headgate", "version", "body"}:
-        raise CorruptObject(f"{where} is not a {kind} file: the envelope is not that of version {version}")
+        raise CorruptObject(f"{where} is not {_a(kind)} file: the envelope is not that of version {version}")
     return from_plain(body, envelope["body"], where)
+
+
+def _a(kind: object) -> str:
+    return f"{'an' if str(kind)[:1] in 'aeiou' else 'a'} {kind}"
 
 
 def _refuse_constant(name: str) -> None:

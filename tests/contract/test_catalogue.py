@@ -286,6 +286,19 @@ class TestRetentionOfSlots:
         long.forget(SlotNumber(3))  # not the order that was asked for: 2 is retired by 3
         assert CheckpointId(1) in {ref.id for ref in long.catalogue.snapshots}
 
+    def test_a_snapshot_that_the_log_has_forgotten_is_no_base(self, lives: Lives) -> None:
+        lives.start()
+        base = lives.checkpoint()
+        lives.start(base)
+        lives.checkpoint(retires=[base])
+        lives.start()
+        lives.forget(*lives.catalogue.forgettable())
+        assert lives.catalogue.retired == {1}
+        lives.retire(*lives.catalogue.snapshots)
+        lives.forget(*lives.catalogue.forgettable())
+        assert lives.catalogue.retired == {2}
+        assert lives.catalogue.base_of(Generation(2)) is None
+
     def test_where_slots_were_deleted_every_id_they_may_have_held_counts(self, long: Lives) -> None:
         head = long.catalogue.find(CheckpointId(5))
         assert long.catalogue.lineage(head) == {1, 2, 3, 4, 5}

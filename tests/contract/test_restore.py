@@ -205,7 +205,7 @@ TABLE = [
     Case(fresh_after_checkpoints, "fresh", "generation 2 started without state and completed no snapshot"),
     Case(fresh_after_fresh, "fresh", "generation 3 started without state"),
     # damaged, or gone: never skipped silently, and never a silent start without state
-    Case(three_checkpoints, "refuse", "3 cannot be restored: short; `--fall-back` takes checkpoint 2", None, {3: "short"}),
+    Case(three_checkpoints, "refuse", "restored: short; `--fall-back` takes checkpoint 2", None, {3: "short"}),
     Case(three_checkpoints, "refuse", r"`--fall-back` takes checkpoint 1", None, {3: "short", 2: "gone"}),
     Case(three_checkpoints, "refuse", "no older snapshot of its history", None, {3: "x", 2: "x", 1: "x"}),
     Case(three_checkpoints, "refuse", "no older snapshot of its history", None, {3: "x", 2: "x", 1: "x"}, True),

@@ -1,0 +1,14 @@
+"""How much hypothesis tries: the same in every run, and little enough for the pure tests."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+
+PROPERTY = settings(max_examples=100, deadline=None, derandomize=True)
+MACHINE = settings(
+    max_examples=40,
+    stateful_step_count=25,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
