@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +22,10 @@ THREADS = 8
 """How many files the driver syncs or moves at a time."""
 
 
+_STORES: dict[tuple[str, str, int], ObjectStore] = {}
+"""By target, options and process: a connection does not survive a fork."""
+
+
 @dataclass(frozen=True)
 class FilesSink(Sink):
     """See `files`. Pickled, it means the folder that the pickling process means, wherever it is unpickled."""
@@ -35,7 +41,7 @@ class FilesSink(Sink):
         _check_choice("format", self.format, FORMATS)
         _check_choice("compression", self.compression, COMPRESSIONS)
         if urlsplit(self.path).scheme not in ("s3", "s3a"):
-            open_store(self.path)  # refuses what it does not know; opens nothing yet
+            open_store(self.path, self.storage_options)  # refuses what it does not know; opens nothing yet
 
     def __reduce__(self) -> tuple[object, ...]:
         return (FilesSink, (self._resolved(), self.format, self.compression, dict(self.storage_options)))
@@ -71,7 +77,12 @@ class FilesSink(Sink):
         return FilesCommitter(self._store(), stream, sink, generation, threads=THREADS)
 
     def _store(self) -> ObjectStore:
-        return open_store(self._resolved(), self.storage_options)
+        """A process opens a target once: to connect to S3 takes longer than to write a small batch."""
+        options = json.dumps(dict(self.storage_options), sort_keys=True, default=repr)
+        key = (self._resolved(), options, os.getpid())
+        if key not in _STORES:
+            _STORES[key] = open_store(self._resolved(), self.storage_options)
+        return _STORES[key]
 
     def _resolved(self) -> str:
         return self.path if "://" in self.path else str(Path(self.path).expanduser().absolute())

@@ -16,10 +16,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from headgate.sink.base import BeginReport, Group, SinkCommitter, not_made_by, staged_names
-from headgate.sink.files_layout import PUBLISHED, Manifest, SinkFile, SinkLayout
+from headgate.sink.files_layout import PUBLISHED, Manifest, SinkFile, SinkLayout, file_of
 from headgate.sink.files_lives import Life, Lives, fenced, next_life
 from headgate_contract import wire
-from headgate_contract.codec import from_plain, to_plain
 from headgate_contract.errors import CorruptObject, ObjectMissing, SinkFailed
 from headgate_contract.ids import CheckpointId, Generation, StreamName, VertexUid
 from headgate_contract.store import ObjectStore
@@ -304,11 +303,9 @@ class FilesCommitter(SinkCommitter):
 
     def _file(self, handle: Mapping[str, Any]) -> SinkFile:
         try:
-            plain = {key: value for key, value in handle.items() if key != "target"}
-            file: SinkFile = from_plain(SinkFile, plain, f"a handle of sink {self._layout.sink}")
+            return file_of(handle)
         except CorruptObject as error:
             raise not_made_by(self._layout.sink) from error
-        return file
 
     def _make_durable(self, file: SinkFile) -> None:
         found = self._store.stat(file.staged)
@@ -361,8 +358,3 @@ class FilesCommitter(SinkCommitter):
             f"bring it back (did the sink's path change?), or restore a snapshot older than {group}, whose records are "
             f"then replayed: `headgate snapshots {self._layout.stream}` lists them"
         )
-
-
-def handle_of(file: SinkFile, target: str) -> dict[str, Any]:
-    """What a writer returns for a staged file; `target` is for people who look at a snapshot."""
-    return {**to_plain(file), "target": target}

@@ -17,10 +17,12 @@ gone and moves nothing: a frozen driver that wakes cannot undo what was decided 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from headgate.sink.base import SinkTask
+from headgate.sink.base import Handle, SinkTask
+from headgate_contract.codec import from_plain, to_plain
 from headgate_contract.ids import CheckpointId, StreamName, VertexUid
 
 STAGED, PUBLISHED = 0, 1
@@ -132,3 +134,15 @@ class SinkLayout:
         if folder == f"{self.folder}/retracted" and (match := _RETRACTED.fullmatch(name)):
             return CheckpointId(int(match["group"])), 2 * int(match["times"])
         return None
+
+
+def handle_of(file: SinkFile, target: str) -> Handle:
+    """What a writer returns for a staged file; `target` is for people who look at a snapshot."""
+    return {**to_plain(file), "target": target}
+
+
+def file_of(handle: Mapping[str, Any]) -> SinkFile:
+    """The staged file that `handle` names. Raises CorruptObject if no file sink made it."""
+    plain = {key: value for key, value in handle.items() if key != "target"}
+    file: SinkFile = from_plain(SinkFile, plain, "a handle")
+    return file

@@ -15,9 +15,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from headgate.sink.base import Handle, SinkTask, SinkWriter
-from headgate.sink.files_committer import handle_of
 from headgate.sink.files_formats import FORMATS, DataFile
-from headgate.sink.files_layout import SUFFIXES, SinkFile, SinkLayout
+from headgate.sink.files_layout import SUFFIXES, SinkFile, SinkLayout, handle_of
 from headgate_contract.errors import HeadgateError, SinkFailed
 from headgate_contract.store import ObjectStore
 from headgate_contract.store_local import LocalStore

@@ -28,6 +28,18 @@ def ids(*groups: int) -> tuple[CheckpointId, ...]:
     return tuple(map(CheckpointId, groups))
 
 
+def test_groups_are_published_one_by_one_in_any_order_and_again(world: World) -> None:
+    for group in (4, 5, 6):
+        world.complete(1, group)
+    world.commit(1, 5)
+    assert world.visible() == world.rows(1, 2, 3, 5)
+    world.commit(1, 4)
+    world.commit(1, 5)
+    world.commit(1, 4)
+    assert world.visible() == world.rows(1, 2, 3, 4, 5)
+    assert {handle["staged"] for handle in world.groups[6]} == set(world.staged())
+
+
 def test_what_is_published_is_retracted_though_nobody_brings_its_handles(world: World) -> None:
     assert world.begin(2, [1]) == BeginReport(retracted=ids(2, 3))
     assert world.visible() == world.rows(1)

@@ -77,9 +77,10 @@ def test_a_sink_is_frozen_and_travels(sink: Sink) -> None:
         ({"path": "x", "compression": "rar"}, "a files sink has no compression 'rar'; choose one of snappy, zstd"),
         ({"path": "gs://b/x"}, "'gs'"),
         ({"path": ""}, "names no folder"),
+        ({"path": "x", "storage_options": {"anon": True}}, "takes no options, and has anon"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_where_it_is_written(arguments: dict[str, str], said: str) -> None:
+def test_what_cannot_be_meant_is_refused_where_it_is_written(arguments: dict[str, object], said: str) -> None:
     with pytest.raises(BadConfiguration, match=said):
         files(**arguments)  # type: ignore[arg-type]
 
@@ -93,3 +94,13 @@ def test_a_target_that_cannot_be_written_is_said_before_the_first_batch(tmp_path
 
 def test_only_handles_that_name_something_staged_are_protected() -> None:
     assert staged_names([{"staged": "a"}, {"rows": 3}, {"staged": "b"}]) == {"a", "b"}
+
+
+def test_a_process_opens_a_target_once_for_all_its_tasks(tmp_path: Path) -> None:
+    sink = pickle.loads(pickle.dumps(files(tmp_path)))
+    again = pickle.loads(pickle.dumps(files(tmp_path)))
+    assert sink._store() is again._store()
+    assert sink._store() is not files(tmp_path / "other")._store()
+    keys = [files("s3://bucket/x", storage_options={"key": key, "secret": "s"})._store() for key in ("a", "b", "a")]
+    assert keys[0] is keys[2]
+    assert keys[0] is not keys[1]
