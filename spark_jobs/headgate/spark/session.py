@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from headgate.spark.tuning import spark_settings
+from headgate_contract.errors import StreamFailed
 from headgate_contract.settings import Settings
+
+_LONGEST_FOLDER = 60
 
 _LOG4J = """\
 rootLogger.level = warn
@@ -36,9 +40,23 @@ def start_session(name: str, settings: Settings, directory: Path) -> SparkSessio
     os.environ["SPARK_LOCAL_DIRS"] = str(directory / "local")
     wanted = spark_settings(settings)
     options = f"-Dlog4j2.configurationFile={log4j.as_uri()} -Djava.io.tmpdir={directory} -XX:+UseParallelGC"
+    wanted.setdefault("spark.python.unix.domain.socket.dir", str(_socket_folder()))
     wanted["spark.driver.extraJavaOptions"] = f"{options} {wanted.get('spark.driver.extraJavaOptions', '')}".strip()
     wanted.setdefault("spark.sql.warehouse.dir", (directory / "warehouse").as_uri())
     builder = SparkSession.builder.appName(name)
     for key, value in wanted.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def _socket_folder() -> Path:
+    """Where Spark and its Python workers meet; short, since a socket's path may have no more than 107 bytes."""
+    folder = Path(tempfile.gettempdir()) / f"headgate-{os.getuid()}"
+    if len(str(folder)) > _LONGEST_FOLDER:
+        folder = Path("/tmp") / folder.name
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid() or folder.is_symlink():
+        raise StreamFailed(
+            f"{folder} belongs to somebody else", hint="remove it, or set TMPDIR to a folder of your own"
+        )
+    return folder

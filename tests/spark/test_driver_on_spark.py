@@ -1,0 +1,79 @@
+"""Whole drivers on real Spark: killed, left without a JVM, given a record that the job cannot take."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from headgate_contract.heartbeats import StreamState
+from headgate_control.outcomes import Launched
+from tests.crash.checker import check
+from tests.crash.fire import StreamUnderFire, kill_group, wait_gone
+from tests.crash.truth import write_input
+
+pytestmark = [pytest.mark.spark, pytest.mark.e2e]
+
+RECORDS = 20_000
+
+
+@pytest.fixture
+def stream(tmp_path: Path):
+    under_fire = StreamUnderFire(tmp_path, settings={"execution.checkpointing.interval": "1 s"})
+    launched: list[Launched] = []
+    yield under_fire, launched
+    for one in launched:
+        if Path(f"/proc/{one.process.pid}").exists():
+            kill_group(one)
+
+
+def test_a_killed_driver_and_one_whose_jvm_died_come_back_exactly(stream):
+    under_fire, launched = stream
+    write_input(under_fire.given, seed=3, records=RECORDS, files=60, keys=900)
+    under_fire.deploy()
+    first = under_fire.start()
+    launched.append(first)
+    under_fire.wait(first.generation, lambda beat: beat.progress.checkpoints > 0 and beat.progress.batches > 2)
+    kill_group(first)
+
+    second = under_fire.start()
+    launched.append(second)
+    under_fire.wait(second.generation, lambda beat: beat.progress.batches > 1)
+    for child in psutil.Process(second.process.pid).children():
+        if child.name() == "java":
+            os.kill(child.pid, signal.SIGKILL)
+    wait_gone(second.process.pid, timeout_s=60)
+    beat = under_fire.beat(second.generation)
+    assert beat is not None
+    assert beat.state is StreamState.FAILED
+    assert "Spark" in (beat.cause or ""), beat.cause
+
+    under_fire.files_per_batch = 100
+    third = under_fire.start()
+    launched.append(third)
+    under_fire.wait(third.generation, lambda beat: beat.progress.records >= RECORDS, timeout_s=120)
+    under_fire.control().stop(under_fire.name)
+    wait_gone(third.process.pid)
+    verdict = check(under_fire.given, under_fire.output)
+    assert verdict.ok, str(verdict)
+
+
+def test_a_record_without_a_key_fails_the_stream_by_name(stream):
+    under_fire, launched = stream
+    under_fire.given.mkdir()
+    pq.write_table(pa.table({"id": [1, 2], "key": pa.array([7, None], pa.int64())}), under_fire.given / "a.parquet")
+    under_fire.deploy()
+    first = under_fire.start(wait=False)
+    launched.append(first)
+    deadline = time.monotonic() + 90
+    while (beat := under_fire.beat(first.generation)) is None or beat.state is not StreamState.FAILED:
+        assert time.monotonic() < deadline, beat
+        time.sleep(0.1)
+    assert "no value in the key column 'key'" in (beat.cause or "")
+    assert not list(under_fire.output.glob("*.parquet"))
