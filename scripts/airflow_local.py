@@ -86,7 +86,7 @@ class LocalAirflow:
 
     # -- starting and stopping
 
-    def start(self, timeout_s: float = 180.0) -> None:
+    def start(self, timeout_s: float = 300.0) -> None:
         """Start everything and wait until it is healthy; on any failure, and on Ctrl-C, nothing is left running."""
         if any(leader.process() for leader in self.leaders):
             raise LocalAirflowFailed(f"Airflow runs below {self.home} already, at {self.url}; stop it first")

@@ -61,7 +61,16 @@ def _schedule(file: Path, declared: DeclaredStream) -> CronTriggerTimetable:
 
 
 def _dag(dag_id: str, about: str, **more: Any) -> DAG:
-    return DAG(dag_id, description=about, doc_md=about, catchup=False, tags=["headgate"], **more)
+    """Not paused when it is new, whatever Airflow's default is: who declares a stream wants it looked after."""
+    return DAG(
+        dag_id,
+        description=about,
+        doc_md=about,
+        catchup=False,
+        is_paused_upon_creation=False,
+        tags=["headgate"],
+        **more,
+    )
 
 
 def _savepoint_dag(
@@ -76,7 +85,7 @@ def _savepoint_dag(
 def _restore_dag(dag_id: str, fleet: FleetFile, common: Mapping[str, Any]) -> DAG:
     about = "Woken while any stream of the fleet is lost: looks itself, relaunches those, confirms that they run."
     watchers = [
-        StreamLostTrigger(streams=streams, root=root, conn_id=common["conn_id"])
+        StreamLostTrigger(streams=streams, root=root, conn_id=common["conn_id"], poll_s=_watch_every_s(len(streams)))
         for root, streams in by_root(fleet).items()
     ]
     with _dag(dag_id, about, schedule=stream_lost(watchers), max_active_runs=_RESTORES_AT_ONCE) as dag:
@@ -84,6 +93,11 @@ def _restore_dag(dag_id: str, fleet: FleetFile, common: Mapping[str, Any]) -> DA
         confirm = ConfirmRecovered.partial(task_id="runs", map_index_template="{{ task.stream }}", **common)
         confirm.expand_kwargs(recover.output)
     return dag
+
+
+def _watch_every_s(streams: int) -> float:
+    """Two seconds, and more for so many streams that looking at them all takes its time."""
+    return max(2.0, streams / 50)
 
 
 def _form_dag(dag_id: str, form: Form, stream: Param, common: Mapping[str, Any]) -> DAG:

@@ -42,7 +42,7 @@ class LaunchingOperator(StreamOperator):
 
     def own_live_generation(self, control: Control, by: str) -> Generation | None:
         """The generation that an earlier try of this very task launched, if it is still at work."""
-        own = own_generation(self._catalogue(), by)
+        own = own_generation(self.catalogue(), by)
         return own if own is not None and control.status(self.stream).live else None
 
     def follow(self, generation: int, until: float) -> NoReturn:
@@ -74,7 +74,7 @@ class LaunchingOperator(StreamOperator):
 
     def superseded(self, by: str, status: StreamStatus, generation: int, until: float) -> dict[str, Any]:
         """A newer generation has started: follow it if it only replaces our own, else say whose it is."""
-        own = own_generation(self._catalogue(), by)
+        own = own_generation(self.catalogue(), by)
         if own is not None:
             self.log.warning("generation %d was lost and replaced by %d", generation, own)
             self.follow(own, until)
@@ -98,9 +98,9 @@ class LaunchingOperator(StreamOperator):
             self.log.error("the driver's log cannot be shown here: %s", error)
             return status.cause or status.text
         self.log.error("the end of %s:\n%s", tail.path, "\n".join(tail.lines[-_SHOWN_LINES:]))
-        deployed = self._catalogue().deployed_at(status.running_deployed or 0)
+        deployed = self.catalogue().deployed_at(status.running_deployed or 0)
         found = root_cause(list(tail.lines), deployed.job, deployed.directory) if deployed is not None else ""
         return status.cause or f"{status.text}; {found}"
 
-    def _catalogue(self) -> Catalogue:
+    def catalogue(self) -> Catalogue:
         return read_catalogue(self.hook.storage.open(), StreamName(self.stream))

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headgate_airflow.failures import told_to_airflow
-from headgate_airflow.fleet import need_declared
+from headgate_airflow.fleet import declared_stream, need_declared
 from headgate_airflow.identity import TaskIdentity
 from headgate_airflow.operators.base import flag, optional_flag
 from headgate_airflow.operators.launching import LaunchingOperator
 from headgate_control import Control
+from headgate_control.fleet_file import drift
 
 
 class StartStream(LaunchingOperator):
@@ -49,6 +50,8 @@ class StartStream(LaunchingOperator):
         control = self.control(context)
         if flag(self.deploy, "deploy"):
             deploy_declared(control, self.stream, self.streams_file)
+        else:
+            self._tell_of_drift()
         own = self.own_live_generation(control, by)
         if own is None:
             launched = control.start(
@@ -63,6 +66,12 @@ class StartStream(LaunchingOperator):
             self.log.info("launched generation %d: %s", launched.generation, launched.decision.reason)
             own = launched.generation
         self.follow(own, self.until())
+
+    def _tell_of_drift(self) -> None:
+        """What runs is what was deployed: say where streams.yaml has gone on since."""
+        declared = declared_stream(self.stream, self.streams_file)
+        for difference in drift(declared, self.catalogue().deployed) if declared is not None else ():
+            self.log.warning("not deployed yet: %s", difference)
 
 
 def deploy_declared(control: Control, stream: str, streams_file: str | None) -> None:

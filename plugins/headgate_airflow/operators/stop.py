@@ -76,7 +76,7 @@ class StopStream(AskingOperator):
         self.log.info("stream %s: %s%s", self.stream, status.text, f" ({note})" if note else "")
         return {
             "stream": self.stream,
-            "generation": status.generation,
+            "generation": int(status.generation) if status.generation is not None else None,
             "condition": status.condition.value,
             "snapshot": int(newest.id) if newest is not None else None,
             "folder": newest.folder if newest is not None else None,

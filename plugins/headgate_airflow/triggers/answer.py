@@ -19,7 +19,7 @@ class AnswerTrigger(StreamTrigger):
 
     def __init__(self, *, request: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.request = request
+        self.request = str(request)
         self._down_since: float | None = None
 
     def fields(self) -> dict[str, Any]:

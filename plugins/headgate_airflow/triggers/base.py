@@ -35,7 +35,7 @@ class StreamTrigger(BaseTrigger):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.stream = stream
+        self.stream = str(stream)  # plain: our names are subclasses of str, which Airflow cannot send
         self.root = root
         self.until = until
         self.conn_id = conn_id

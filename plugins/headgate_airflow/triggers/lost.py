@@ -32,7 +32,7 @@ class StreamLostTrigger(BaseEventTrigger):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.streams = list(streams)
+        self.streams = [str(stream) for stream in streams]
         self.root = root
         self.conn_id = conn_id
         self.poll_s = poll_s

@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 from airflow.sdk import TaskInstanceState
-from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
 from headgate_airflow.following import outcome_of
 from headgate_airflow.triggers.base import StreamTrigger
@@ -22,7 +21,7 @@ class StreamRunningTrigger(StreamTrigger):
 
     def __init__(self, *, generation: int | None = None, stop_if_failed: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.generation = generation
+        self.generation = int(generation) if generation is not None else None
         self.stop_if_failed = stop_if_failed
 
     def fields(self) -> dict[str, Any]:
@@ -55,6 +54,8 @@ class StreamRunningTrigger(StreamTrigger):
 
 def state_of_task(task: Any) -> str | None:
     """The state that Airflow now has for the task that a trigger belongs to; None once it is cleared."""
+    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
     if task is None:
         return None
     index = task.map_index if task.map_index >= 0 else None

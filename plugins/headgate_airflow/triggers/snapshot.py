@@ -15,7 +15,7 @@ class SnapshotTrigger(StreamTrigger):
 
     def __init__(self, *, newer_than: int = 0, kind: str | None = SnapshotKind.SAVEPOINT.value, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.newer_than = newer_than
+        self.newer_than = int(newer_than)
         self.kind = kind
 
     def fields(self) -> dict[str, Any]:
