@@ -66,10 +66,10 @@ class Stream:
         self._vertex = vertex
 
     def transform(self, function: Callable[[Any], Any], *, uid: str | None = None, name: str | None = None) -> Stream:
-        """Apply any DataFrame -> DataFrame function that keeps no state in Spark: select, filter, explode, join with a table.
+        """Apply any DataFrame -> DataFrame function that keeps no state in Spark: select, filter, explode, a join.
 
-        Refused when the stream starts: dropDuplicates, groupBy and whatever else keeps state between micro-batches, since
-        that state is in no snapshot; use key_by.
+        Refused when the stream is deployed or starts: dropDuplicates, groupBy and whatever else keeps state between
+        micro-batches, since that state is in no snapshot; use key_by.
         """
         if not callable(function):
             raise JobInvalid(f"transform behind {self._vertex!r} needs a function of a DataFrame, not {function!r}")
@@ -125,9 +125,10 @@ class KeyedStream:
     ) -> Stream:
         """Run a vectorised function over each micro-batch of a subtask.
 
-        `function(rows, keyed)` gets the batch as a pyarrow Table and a `Keyed`, through which it reads and writes `state` (a
-        schema of value columns for each name) for all keys of the batch at once; it returns a Table of schema `output`. It
-        runs again from the same state when a batch is tried again: clocks and chance come from `keyed`.
+        `function(rows, keyed)` gets the batch as a pyarrow Table and a `Keyed`, through which it reads and writes
+        `state` (a schema of value columns for each name) for all keys of the batch at once; it returns a Table of
+        schema `output`. It runs again from the same state when a batch is tried again: clocks and chance come from
+        `keyed`.
         """
         from headgate.step.operators import ProcessOperator
 
