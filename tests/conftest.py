@@ -8,7 +8,13 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import pytest
+
 pytest_plugins = ["tests.house_rules"]
+
+pytest.register_assert_rewrite(  # shared suites and worlds: their assertions say what they compared
+    *(f"tests.runtime.state.{name}" for name in ("samples", "suite_refusals", "suite_tables", "suite_versions"))
+)
 
 REPO = Path(__file__).resolve().parent.parent
 
