@@ -355,8 +355,8 @@ def _write_private(path: Path, text: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("verb", choices=("start", "stop", "status"))
-    parser.add_argument("--home", type=Path, default=REPO / "work" / "airflow", help="Airflow's home (made if missing)")
-    parser.add_argument("--dags", type=Path, default=REPO / "dags")
+    parser.add_argument("home", type=Path, nargs="?", default=REPO / "work" / "airflow", help="Airflow's home")
+    parser.add_argument("--dags", type=Path, default=REPO / "dags", help="the DAGs folder")
     arguments = parser.parse_args()
     airflow = LocalAirflow(arguments.home, dags=arguments.dags.absolute(), say=print)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
