@@ -17,7 +17,7 @@ def take_over_output(path: Path, max_size: int, backups: int) -> None:
     os.dup2(writer, 1)
     os.dup2(writer, 2)
     os.close(writer)
-    rotated = _RotatedFile(path, max_size, backups)
+    rotated = RotatedFile(path, max_size, backups)
     threading.Thread(target=_pump, args=(reader, rotated), name="log", daemon=True).start()
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)-7s %(threadName)s %(name)s: %(message)s", force=True
@@ -25,7 +25,7 @@ def take_over_output(path: Path, max_size: int, backups: int) -> None:
     logging.getLogger("py4j").setLevel(logging.WARNING)
 
 
-def _pump(reader: int, target: _RotatedFile) -> None:
+def _pump(reader: int, target: RotatedFile) -> None:
     while data := os.read(reader, 1 << 16):
         try:
             target.write(data)
@@ -33,7 +33,9 @@ def _pump(reader: int, target: _RotatedFile) -> None:
             continue  # a full disk must not stop the stream for the sake of its log; the next write is tried again
 
 
-class _RotatedFile:
+class RotatedFile:
+    """A file that makes room for itself. After an OSError it can be written to again: that is tried each time."""
+
     def __init__(self, path: Path, max_size: int, backups: int) -> None:
         self._path = path
         self._max_size = max_size
@@ -42,9 +44,14 @@ class _RotatedFile:
         self._file = path.open("ab", buffering=0)
 
     def write(self, data: bytes) -> None:
+        if self._file.closed:  # the disk was full in the middle of a rotation
+            self._file = self._path.open("ab", buffering=0)
         if self._file.tell() + len(data) > self._max_size:
             self._rotate()
         self._file.write(data)
+
+    def close(self) -> None:
+        self._file.close()
 
     def _rotate(self) -> None:
         self._file.close()

@@ -138,15 +138,14 @@ class Ear:
             self._known.add(request.name)
             self._say("request", "FAILED", f"request {request.name} cannot be read and is left alone: {request.why}")
             return
-        self._known.add(request.id)
-        if request.generation != self._generation:
-            if request.generation < self._generation:
-                self._refuse(request.id, f"it was meant for generation {request.generation}, which is over")
-            return
-        try:
-            self._post(_event(request))
-        except BadInput as error:
-            self._refuse(request.id, str(error))
+        if request.generation < self._generation:
+            self._refuse(request.id, f"it was meant for generation {request.generation}, which is over")
+        elif request.generation == self._generation:
+            try:
+                self._post(_event(request))
+            except BadInput as error:
+                self._refuse(request.id, str(error))
+        self._known.add(request.id)  # last: a refusal that storage did not take is tried again
 
     def _refuse(self, request: RequestId, why: str) -> None:
         self._mailbox.reply(
@@ -158,7 +157,9 @@ def _event(request: Request) -> Event:
     """What a request means to the coordinator. Raises BadInput."""
     name = request.args.get("name") or (request.args.get("savepoint") if request.kind is RequestKind.STOP else None)
     savepoint = SavepointName(name) if name else None
-    origin = SavepointOrigin(request.args.get("origin", "person"))
+    origin = _origin(request.args.get("origin", "person"))
+    if request.args.get("drain"):
+        raise BadInput("a stream cannot be drained yet", hint="stop it without: its next start goes on where it ended")
     reason = f"{request.kind.value} was asked for by {request.by}"
     match request.kind:
         case RequestKind.CHECKPOINT:
@@ -181,6 +182,14 @@ def _event(request: Request) -> Event:
             )
         case RequestKind.CANCEL:
             return Cancel(request=request.id, reason=reason)
+
+
+def _origin(given: object) -> SavepointOrigin:
+    try:
+        return SavepointOrigin(given)
+    except ValueError:
+        known = " or ".join(origin.value for origin in SavepointOrigin)
+        raise BadInput(f"the origin of a savepoint is {known}, not {given!r}") from None
 
 
 def _wall_ms() -> int:

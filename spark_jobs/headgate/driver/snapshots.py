@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +20,7 @@ from headgate.state.key_groups import subtask_range
 from headgate.state.versions import StateVersion, local_files
 from headgate.state.vertex import StatefulVertex
 from headgate_contract import wire
-from headgate_contract.errors import HeadgateError
+from headgate_contract.errors import CheckpointFailed, HeadgateError, StorageError
 from headgate_contract.ids import CheckpointId, Generation, VertexUid
 from headgate_contract.paths import StreamPaths
 from headgate_contract.snapshot import SnapshotMetadata, StateHandle, SubtaskState, VertexState
@@ -62,10 +64,13 @@ class SnapshotTaker:
         self._post = post
         self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="upload")
         self._uploaded: dict[CheckpointId, list[str]] = {}
+        """What was uploaded for each attempt that is not over."""
+        self._lock = threading.Lock()
 
     def take(self, action: TakeSnapshot) -> None:
         """Begin the asynchronous phase; every participant acknowledges or declines."""
-        self._uploaded[action.checkpoint] = []
+        with self._lock:
+            self._uploaded[action.checkpoint] = []
         base = {} if action.name is not None else self._shared.confirmed()
         self._shared.register(action.checkpoint, base.values())
         if self._vertex is not None:
@@ -84,13 +89,16 @@ class SnapshotTaker:
 
     def forget(self, checkpoint: CheckpointId) -> None:
         """The snapshot has completed: what was uploaded for it is its own."""
-        self._uploaded.pop(checkpoint, None)
+        with self._lock:
+            self._uploaded.pop(checkpoint, None)
 
     def discard(self, checkpoint: CheckpointId) -> None:
-        """The attempt came to nothing: delete what was uploaded for it alone."""
-        for path in self._uploaded.pop(checkpoint, []):
-            self._store.delete(path)
+        """The attempt came to nothing: delete what was uploaded for it alone, and what is being uploaded once it is."""
+        with self._lock:
+            uploaded = self._uploaded.pop(checkpoint, [])
         self._shared.release(checkpoint)
+        for path in uploaded:
+            self._delete(path)
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -117,8 +125,8 @@ class SnapshotTaker:
         def put(what: str, data: bytes) -> StateHandle:
             name = f"{self._source}-{what}-{uuid.uuid4().hex}"
             path, where = self._place(action, name)
-            self._store.create(where, data)
-            self._note(action, where)
+            with self._uploading(action, where):
+                self._store.create(where, data)
             return StateHandle(name, path, len(data), wire.sha256(data))
 
         position = dict(action.cut.positions[self._source])
@@ -161,8 +169,9 @@ class SnapshotTaker:
     def _upload(self, action: TakeSnapshot, name: str, local: Path) -> StateHandle:
         path, where = self._place(action, f"{name}.c{action.checkpoint}g{self._generation}")
         checksum = file_sha256(local)
-        self._note(action, where)
-        return StateHandle(name, path, self._store.upload(local, where), checksum)
+        with self._uploading(action, where):
+            length = self._store.upload(local, where)
+        return StateHandle(name, path, length, checksum)
 
     def _place(self, action: TakeSnapshot, name: str) -> tuple[str, str]:
         """Where a file goes: as the handle says it, and from the root."""
@@ -171,5 +180,24 @@ class SnapshotTaker:
             return where, where
         return f"state/{name}", f"{self._paths.savepoint(action.name)}/state/{name}"
 
-    def _note(self, action: TakeSnapshot, path: str) -> None:
-        self._uploaded.setdefault(action.checkpoint, []).append(path)
+    @contextmanager
+    def _uploading(self, action: TakeSnapshot, path: str) -> Iterator[None]:
+        """`path` is of this attempt alone: should that end meanwhile, no file is left, and CheckpointFailed raised."""
+        with self._lock:
+            if action.checkpoint in self._uploaded:
+                self._uploaded[action.checkpoint].append(path)
+        try:
+            yield
+        finally:
+            with self._lock:
+                over = action.checkpoint not in self._uploaded
+            if over:
+                self._delete(path)
+        if over:
+            raise CheckpointFailed(f"checkpoint {action.checkpoint} was given up meanwhile")
+
+    def _delete(self, path: str) -> None:
+        try:
+            self._store.delete(path)
+        except StorageError as error:
+            log.warning("%s is needed no more and could not be deleted: %s", path, error)

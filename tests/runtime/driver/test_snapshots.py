@@ -1,0 +1,407 @@
+"""The asynchronous phase: which files are uploaded, from where, and that an attempt that fails leaves none."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import headgate
+from headgate.coordinator.cut import Cut
+from headgate.coordinator.messages import Acknowledged, Declined, Event, TakeSnapshot
+from headgate.driver.shared_state import SharedFiles
+from headgate.driver.snapshots import SnapshotTaker, participants
+from headgate.recovery.fetch import SnapshotFiles
+from headgate.source.positions import FileListBook, InlineBook, PositionBook
+from headgate.state.vertex import StatefulVertex
+from headgate.step.operators import AggregateOperator
+from headgate_contract.errors import SinkFailed
+from headgate_contract.ids import CheckpointId, Generation, SavepointName, VertexUid
+from headgate_contract.paths import StreamPaths
+from headgate_contract.snapshot import (
+    SnapshotKind,
+    SnapshotMetadata,
+    SnapshotRef,
+    SourceState,
+    StateHandle,
+    VertexState,
+)
+from headgate_contract.store import open_store
+from tests.runtime.driver.ledger_world import LINES, OUT, STREAM, Faults, ListCommitter
+from tests.runtime.driver.waiting import PATIENCE_S
+from tests.runtime.sink.stepping_store import SteppingStore
+from tests.runtime.step.vertex import COUNTS, MAX_PARALLELISM, Vertex, scratch
+
+OPERATOR = AggregateOperator.of("counts", ("user",), {"n": headgate.count()})
+PARTS = (f"state {COUNTS}", f"source {LINES}", f"sink {OUT}")
+
+
+class PreparingCommitter(ListCommitter):
+    """Keeps what it was told to make durable."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.prepared: list[list[Mapping[str, Any]]] = []
+
+    def prepare(self, handles: Sequence[Mapping[str, Any]]) -> None:
+        if self.failures:
+            raise self.failures.pop(0)
+        self.prepared.append(list(handles))
+
+
+class Stage:
+    """A vertex with state, a source and a sink, and a taker that uploads to memory."""
+
+    def __init__(self, directory: Path, book: PositionBook, backend: str = "hashmap") -> None:
+        self.vertex = Vertex(OPERATOR, ("user",), backend, directory)
+        self.plain = open_store(f"memory://{uuid.uuid4().hex}")
+        self.faults = Faults()
+        self.sink = PreparingCommitter()
+        self.shared = SharedFiles()
+        self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self.position: dict[str, Any] = {"batch": 0}
+        self.taker = SnapshotTaker(
+            store=SteppingStore(self.plain, self.faults.before),
+            paths=StreamPaths(STREAM),
+            generation=Generation(3),
+            vertex=StatefulVertex(
+                uid=COUNTS,
+                name="Counts",
+                parallelism=2,
+                max_parallelism=MAX_PARALLELISM,
+                backend=backend,
+                directory=directory,
+            ),
+            source=LINES,
+            book=book,
+            sinks={OUT: self.sink},
+            shared=self.shared,
+            post=self.events.put,
+        )
+
+    def batch(self, *users: str) -> None:
+        self.vertex.batch(pa.table({"user": users}))
+
+    def take(self, number: int, name: str | None = None) -> None:
+        """The barrier of a snapshot has passed."""
+        self.taker.take(
+            TakeSnapshot(
+                checkpoint=CheckpointId(number),
+                kind=SnapshotKind.SAVEPOINT if name else SnapshotKind.CHECKPOINT,
+                name=SavepointName(name) if name else None,
+                cut=Cut(
+                    epoch=self.vertex.epoch,
+                    versions={COUNTS: dict(self.vertex.versions)},
+                    positions={LINES: dict(self.position)},
+                ),
+                staged={OUT: ({"staged": f"file-{number}"},)},
+            )
+        )
+
+    def answers(self) -> dict[str, Acknowledged | Declined]:
+        """What each part of one snapshot has to say."""
+        found: dict[str, Acknowledged | Declined] = {}
+        for _ in PARTS:
+            event = self.events.get(timeout=PATIENCE_S)
+            assert isinstance(event, (Acknowledged, Declined))
+            found[event.participant] = event
+        return found
+
+    def complete(self, number: int, name: str | None = None, *, confirm: bool = True) -> Snapshot:
+        """A whole snapshot, up to what the ledger does when its slot exists."""
+        self.take(number, name)
+        answers = self.answers()
+        assert set(answers) == set(PARTS)
+        acks = [answer for answer in answers.values() if isinstance(answer, Acknowledged)]
+        assert len(acks) == len(PARTS), answers
+        snapshot = Snapshot(number, acks)
+        if confirm:
+            self.taker.forget(CheckpointId(number))
+            self.shared.register(CheckpointId(number), snapshot.handles if name is None else ())
+            if name is None:
+                self.taker.confirm(snapshot.metadata)
+        return snapshot
+
+    def files(self, folder: str = "") -> list[str]:
+        return [info.path for info in self.plain.list(folder)]
+
+
+class Snapshot:
+    """What the acks of a snapshot add up to."""
+
+    def __init__(self, number: int, acks: list[Acknowledged]) -> None:
+        self.vertices: dict[VertexUid, VertexState] = {
+            uid: state for ack in acks for uid, state in ack.vertices.items()
+        }
+        self.sources: dict[VertexUid, SourceState] = {uid: state for ack in acks for uid, state in ack.sources.items()}
+        self.uploaded = sum(ack.uploaded for ack in acks)
+        self.metadata = SnapshotMetadata(
+            stream=STREAM,
+            id=CheckpointId(number),
+            generation=Generation(3),
+            kind=SnapshotKind.CHECKPOINT,
+            max_parallelism=MAX_PARALLELISM,
+            created_ms=0,
+            sources=self.sources,
+            vertices=self.vertices,
+        )
+
+    @property
+    def handles(self) -> list[StateHandle]:
+        return list(self.metadata.handles())
+
+    @property
+    def paths(self) -> list[str]:
+        return sorted(handle.path for handle in self.handles)
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    with scratch() as folder:
+        yield folder
+
+
+@pytest.fixture
+def stage(directory: Path) -> Iterator[Stage]:
+    stage = Stage(directory, InlineBook("lines", "files"))
+    yield stage
+    stage.taker.close()
+
+
+def test_the_participants_are_the_state_the_source_and_each_sink() -> None:
+    sinks = {OUT: ListCommitter(), VertexUid("copy"): ListCommitter()}
+    assert participants(None, LINES, sinks) == {"source lines", "sink out", "sink copy"}
+
+
+def test_a_snapshot_holds_each_subtasks_files_with_their_length_and_checksum(stage: Stage) -> None:
+    stage.batch("ann", "bob", "cyd", "dan")
+    snapshot = stage.complete(1)
+    state = snapshot.vertices[COUNTS]
+    assert (state.name, state.parallelism, state.backend, state.epoch) == ("Counts", 2, "hashmap", 1)
+    assert [(part.subtask, part.first_key_group, part.last_key_group) for part in state.subtasks] == [
+        (0, 0, 7),
+        (1, 8, 15),
+    ]
+    assert [descriptor["name"] for descriptor in state.descriptors] == ["aggregates"]
+    assert snapshot.paths == stage.files()
+    ref = SnapshotRef(CheckpointId(1), SnapshotKind.CHECKPOINT, Generation(3), "nowhere", 1, "00")
+    for handle in snapshot.handles:
+        SnapshotFiles(stage.plain, ref).read(handle)  # verifies
+    assert snapshot.sources[LINES].position == {"batch": 0}
+    assert stage.sink.prepared == [[{"staged": "file-1"}]]
+
+
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+def test_f73_a_later_checkpoint_uploads_only_what_is_new_and_a_savepoint_is_no_base(
+    directory: Path, backend: str
+) -> None:
+    stage = Stage(directory, InlineBook("lines", "files"), backend)
+    stage.batch(*(f"user-{number}" for number in range(3000)))
+    first = stage.complete(1)
+    whole = sum(handle.length for handle in first.handles)
+    assert first.uploaded == whole
+    stage.complete(2, "in-between")
+    stage.batch("user-1")
+    third = stage.complete(3)
+    assert 0 < third.uploaded < whole
+    assert set(third.paths) & set(first.paths), "it shares files with the first"
+    assert not [path for path in third.paths if "savepoints" in path]
+    stage.taker.close()
+
+
+def test_f74_the_base_is_the_last_confirmed_checkpoint(stage: Stage) -> None:
+    stage.batch("ann", "bob", "cyd")
+    unconfirmed = stage.complete(1, confirm=False)
+    second = stage.complete(2)
+    assert second.uploaded == unconfirmed.uploaded
+    assert not set(second.paths) & set(unconfirmed.paths)
+    assert stage.complete(3).uploaded == 0, "nothing has changed since the second, which is confirmed"
+
+
+def test_a_savepoint_is_self_contained_and_its_files_are_named_from_its_own_folder(stage: Stage) -> None:
+    stage.batch("ann", "bob", "cyd")
+    stage.complete(1)
+    savepoint = stage.complete(2, "upgrade")
+    assert all(path.startswith("state/") for path in savepoint.paths)
+    folder = f"streams/{STREAM}/savepoints/upgrade"
+    assert stage.files(folder) == [f"{folder}/{path}" for path in savepoint.paths]
+
+
+def test_f9_an_aborted_checkpoints_own_files_go_and_shared_ones_stay(stage: Stage) -> None:
+    stage.batch("ann", "bob", "cyd")
+    first = stage.complete(1)
+    stage.batch("dan", "eve", "fay", "gus")
+    stage.take(2)
+    stage.answers()
+    assert len(stage.files()) > len(first.paths)
+    stage.taker.discard(CheckpointId(2))
+    assert stage.files() == first.paths
+
+
+def test_a_base_under_an_upload_outlives_its_own_retirement(stage: Stage) -> None:
+    stage.batch("ann", "bob", "cyd")
+    first = stage.complete(1)
+    stage.take(2)
+    stage.answers()
+    assert stage.shared.release(CheckpointId(1)) == [], "2 stands on its files"
+    stage.taker.discard(CheckpointId(2))
+    assert stage.files() == first.paths, "and so does whatever comes next: they are still the base"
+
+
+def hold(stage: Stage, call: str) -> tuple[threading.Event, threading.Event]:
+    """From now on the store's `call` waits: (it has come, let it go on)."""
+    reached, go_on = threading.Event(), threading.Event()
+
+    def act(name: str) -> None:
+        if name.startswith(call):
+            reached.set()
+            assert go_on.wait(PATIENCE_S)
+
+    stage.faults.act = act
+    return reached, go_on
+
+
+@pytest.mark.parametrize("name", [None, "upgrade"], ids=["a checkpoint", "a savepoint"])
+def test_f7_what_is_uploaded_after_its_attempt_was_given_up_does_not_stay(stage: Stage, name: str | None) -> None:
+    stage.batch("ann", "bob", "cyd", "dan")
+    reached, go_on = hold(stage, "upload")
+    stage.take(1, name)
+    assert reached.wait(PATIENCE_S)
+    stage.taker.discard(CheckpointId(1))
+    go_on.set()
+    late = stage.answers()[PARTS[0]]
+    assert isinstance(late, Declined)
+    assert late.cause == "checkpoint 1 was given up meanwhile"
+    assert stage.files() == []
+
+
+def test_an_upload_that_fails_after_its_attempt_was_given_up_leaves_nothing_either(stage: Stage) -> None:
+    """A write that raised may have happened all the same."""
+    stage.batch("ann")
+    reached, go_on = hold(stage, "upload")
+    stage.faults.refused = ["upload"]
+    stage.take(1)
+    assert reached.wait(PATIENCE_S)
+    stage.taker.discard(CheckpointId(1))
+    go_on.set()
+    declined = stage.answers()[PARTS[0]]
+    assert isinstance(declined, Declined)
+    assert stage.files() == []
+
+
+def delete_local_files(stage: Stage) -> None:
+    for path in stage.vertex.directory.rglob("*.arrow"):
+        path.unlink()
+
+
+def refuse_uploads(stage: Stage) -> None:
+    stage.faults.refused = ["upload"]
+
+
+def refuse_to_prepare(stage: Stage) -> None:
+    stage.sink.failures = [SinkFailed("a staged file is gone")]
+
+
+def make_a_mistake(stage: Stage) -> None:
+    stage.sink.failures = [KeyError("a mistake")]
+
+
+REASONS: dict[str, tuple[Callable[[Stage], None], str, str]] = {
+    "a local file is gone": (delete_local_files, PARTS[0], "No such file or directory"),
+    "storage refuses": (refuse_uploads, PARTS[0], "no space left on device"),
+    "a sink fails": (refuse_to_prepare, PARTS[2], "a staged file is gone"),
+    "a mistake": (make_a_mistake, PARTS[2], "KeyError: 'a mistake'"),
+}
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_f75_a_part_that_cannot_be_given_declines_with_the_cause_and_nothing_is_left(stage: Stage, reason: str) -> None:
+    make, participant, message = REASONS[reason]
+    stage.batch("ann", "bob", "cyd")
+    make(stage)
+    stage.take(1)
+    answers = stage.answers()
+    declined = [answer for answer in answers.values() if isinstance(answer, Declined)]
+    assert [answer.participant for answer in declined] == [participant]
+    assert message in declined[0].cause
+    stage.taker.discard(CheckpointId(1))
+    assert stage.files() == []
+
+
+def test_files_that_cannot_be_deleted_are_no_reason_to_fail(stage: Stage) -> None:
+    stage.batch("ann")
+    stage.take(1)
+    stage.answers()
+    stage.faults.refused = ["delete"]
+    stage.taker.discard(CheckpointId(1))
+    assert stage.files(), "they are left behind"
+
+
+def test_a_long_position_is_a_file_that_later_checkpoints_share_and_savepoints_do_not(directory: Path) -> None:
+    book = FileListBook("lines", "files")
+    stage = Stage(directory, book)
+
+    def files(number: int) -> None:
+        stage.position = {"batch": 0, "count": book.note([{"path": f"in/{id}"} for id in range(number)])}
+
+    files(1000)
+    first = stage.complete(1)
+    (base,) = first.sources[LINES].files
+    files(1)
+    second = stage.complete(2)
+    assert second.sources[LINES].files == (base,)
+    assert second.sources[LINES].position["tail"] == [{"path": "in/0"}]
+    savepoint = stage.complete(3, "upgrade")
+    assert savepoint.sources[LINES].files[0].path.startswith("state/")
+    assert stage.shared.release(CheckpointId(1)) == [], "the second one needs the base"
+    stage.taker.close()
+
+
+def test_a_position_that_cannot_be_written_declines(directory: Path) -> None:
+    book = FileListBook("lines", "files")
+    stage = Stage(directory, book)
+    stage.position = {"batch": 0, "count": book.note([{"path": f"in/{id}"} for id in range(1000)])}
+    stage.faults.refused = ["create"]
+    stage.take(1)
+    declined = stage.answers()[PARTS[1]]
+    assert isinstance(declined, Declined)
+    stage.taker.close()
+
+
+# ---- which files nobody needs any more
+
+
+def handles(*paths: str) -> list[StateHandle]:
+    return [StateHandle(path.upper(), path, 1, "00") for path in paths]
+
+
+def test_f67_a_file_goes_when_no_snapshot_names_it_any_more() -> None:
+    shared = SharedFiles()
+    shared.register(CheckpointId(1), handles("a", "b"))
+    shared.register(CheckpointId(2), handles("b", "c"))
+    shared.register(CheckpointId(3), handles("c"))
+    assert shared.release(CheckpointId(1)) == ["a"]
+    assert shared.release(CheckpointId(2)) == ["b"]
+    assert shared.release(CheckpointId(3)) == ["c"]
+
+
+def test_what_nobody_registered_is_never_deleted() -> None:
+    assert SharedFiles().release(CheckpointId(1)) == []
+
+
+def test_the_base_of_the_next_increment_stays_and_is_replaced_as_a_whole() -> None:
+    shared = SharedFiles()
+    shared.register(CheckpointId(1), handles("a", "b"))
+    shared.confirm(handles("a", "b"))
+    assert shared.confirmed().keys() == {"A", "B"}
+    assert shared.release(CheckpointId(1)) == []
+    shared.register(CheckpointId(1), handles("a", "b"))
+    shared.confirm(handles("b"))
+    assert shared.confirmed().keys() == {"B"}
+    assert shared.release(CheckpointId(1)) == ["a"]
