@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from headgate_contract.ids import CheckpointId, Generation, RequestId, StreamName
+from headgate_contract.ids import CheckpointId, Generation, RequestId, SlotNumber, StreamName
 from headgate_contract.log import ExclusiveLog, Slot
 from headgate_contract.paths import StreamPaths
 from headgate_contract.restore import RestoreFrom, StartFresh
@@ -115,6 +115,17 @@ class Retired:
     by: str
     reason: str
     at_ms: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamCopy:
+    """The content of stream.json: what the newest *deployed* decision says, for people; nothing is decided by it."""
+
+    stream: StreamName
+    number: SlotNumber
+    """The decision's number."""
+    root: str
+    deployed: Deployed
 
 
 DecisionRecord = Deployed | StopWanted | StopWithdrawn | Retired

@@ -280,26 +280,35 @@ def _remove_if_dead(temp: Path, dead: float) -> None:
 
 
 def _in_folder(folder: Path, action: Callable[[], T]) -> T:
-    """Run `action`, which writes in `folder`; make it first, and both again if `delete_all` took it away in between."""
+    """Run `action`, which writes in `folder`; make it first, and both again if `delete_all` took it away in between.
+
+    Folders that were made are durable at the end: a file on disk in a folder that is not would be lost. Not before: the
+    less lies between making a folder and writing in it, the less it is taken for an empty one.
+    """
+    parents: set[Path] = set()
     for attempt in range(_TRIES):
         try:
-            _make_folder(folder)
-            return action()
+            parents |= _make_folder(folder)
+            done = action()
         except FileNotFoundError:
             if attempt == _TRIES - 1:
                 raise
-    raise AssertionError("not reached: the last attempt returns or raises")
+        else:
+            break
+    for parent in parents:
+        _sync_folder(parent)
+    return done
 
 
-def _make_folder(folder: Path) -> None:
-    """Make `folder` and its parents, each of them durable: a file on disk in a folder that is not would be lost."""
+def _make_folder(folder: Path) -> set[Path]:
+    """Make `folder` and what is missing above it; the folders that hold what was made."""
     missing = []
     while not folder.is_dir():
         missing.append(folder)
         folder = folder.parent
     for new in reversed(missing):
         new.mkdir(exist_ok=True)
-        _sync_folder(new.parent)
+    return {new.parent for new in missing}
 
 
 def _sync_file(path: Path) -> None:

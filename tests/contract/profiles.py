@@ -5,6 +5,9 @@ from __future__ import annotations
 from hypothesis import HealthCheck, settings
 
 PROPERTY = settings(max_examples=100, deadline=None, derandomize=True)
+FEW = settings(PROPERTY, max_examples=30)
+"""For what is large to make: whole records."""
+
 MACHINE = settings(
     max_examples=40,
     stateful_step_count=25,

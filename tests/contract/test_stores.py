@@ -181,7 +181,7 @@ class TestLocalStore(ObjectStoreSuite):
         sweeper = threading.Thread(target=sweep)
         sweeper.start()
         try:
-            for number in range(150):
+            for number in range(60):
                 assert store.create(f"f/g/{number}", b"1") is True
                 store.replace(f"f/h/{number}", b"1")
         finally:

@@ -1,0 +1,379 @@
+"""What is stored comes back as it was; what is newer, torn, unknown, missing or mistyped is refused by name."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import enum
+import json
+import pickle
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import Phase, given, settings
+
+from headgate_contract import wire
+from headgate_contract.codec import from_plain, to_plain
+from headgate_contract.durations import Duration
+from headgate_contract.errors import CorruptObject, NewerVersion, SnapshotDamaged
+from headgate_contract.ids import CheckpointId, Generation, StreamName
+from headgate_contract.mailbox import Request
+from headgate_contract.records import DecisionRecord, SlotRecord
+from headgate_contract.restore import RestoreFrom, StartFresh
+from headgate_contract.snapshot import SnapshotKind, SnapshotMetadata, decode_metadata, read_metadata
+from tests.contract import records
+from tests.contract.lives import STREAM, snapshot
+from tests.contract.profiles import FEW, PROPERTY
+
+KINDS = sorted(records.STORED)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_record_comes_back_as_it_was(kind: str) -> None:
+    body_kind, bodies = records.STORED[kind]
+
+    @FEW
+    @given(bodies)
+    def comes_back(body: object) -> None:
+        data = wire.encode(kind, body)
+        assert data.count(b"\n") == 1
+        assert wire.decode(kind, data, body_kind, "here") == body
+        assert wire.encode(kind, wire.decode(kind, data, body_kind, "here")) == data, "the bytes are canonical"
+
+    comes_back()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_record_of_a_newer_version_is_refused_by_name_whatever_it_looks_like(kind: str) -> None:
+    newer = wire.VERSIONS[kind] + 1
+    for envelope in (
+        {"headgate": kind, "version": newer, "body": {"what": "nobody knows"}},
+        {"headgate": kind, "version": newer, "compressed": "eJw="},
+    ):
+        with pytest.raises(NewerVersion, match=rf"here is an? {kind} file of version {newer}.*upgrade Headgate"):
+            wire.decode(kind, json.dumps(envelope).encode(), records.STORED[kind][0], "here")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_damaged_record_is_named_and_never_taken_for_another(kind: str) -> None:
+    """Whatever is done to one place of a stored file: an error that names it, or a record; never another exception."""
+    body_kind, bodies = records.STORED[kind]
+
+    @FEW
+    @given(bodies, st.data())
+    def survives(body: object, data: st.DataObject) -> None:
+        good = wire.encode(kind, body)
+        place = data.draw(st.integers(0, len(good) - 1))
+        what = data.draw(st.sampled_from(["cut", "flip", "drop", "junk"]))
+        bad = {
+            "cut": good[:place],
+            "flip": good[:place] + bytes([good[place] ^ 0x10]) + good[place + 1 :],
+            "drop": good[:place] + good[place + 1 :],
+            "junk": good[:place] + data.draw(st.binary(min_size=1, max_size=3)) + good[place:],
+        }[what]
+        with suppress(CorruptObject):
+            wire.decode(kind, bad, body_kind, "here")
+
+    survives()
+
+
+def _places(plain: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The paths of all fields of dataclasses in `plain` that a type pins: those in free-form JSON are left out."""
+    free = {"plan", "args", "result", "details", "settings", "position", "version", "descriptors", "sinks", "extra"}
+    found = []
+    if isinstance(plain, dict):
+        for key, value in plain.items():
+            if key != "type":
+                found.append((*path, key))
+            if key not in free:
+                found += _places(value, (*path, key))
+    if isinstance(plain, list):
+        for index, value in enumerate(plain):
+            found += _places(value, (*path, index))
+    return found
+
+
+def _at(plain: Any, path: tuple[Any, ...]) -> Any:
+    for key in path:
+        plain = plain[key]
+    return plain
+
+
+def _of_another_type(value: Any) -> Any:
+    return {bool: "true", int: "1", str: 12_345, list: {}, dict: []}[type(value)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_unknown_or_mistyped_field_is_named(kind: str) -> None:
+    body_kind, bodies = records.STORED[kind]
+
+    @FEW
+    @given(bodies, st.data())
+    def is_named(body: object, data: st.DataObject) -> None:
+        plain = to_plain(body)
+        path = data.draw(st.sampled_from([path for path in _places(plain) if _at(plain, path) is not None]))
+        mistyped = copy.deepcopy(plain)
+        _at(mistyped, path[:-1])[path[-1]] = _of_another_type(_at(plain, path))
+        with pytest.raises(CorruptObject, match=rf"here.*{re.escape(str(path[-1]))}"):
+            from_plain(body_kind, mistyped, "here")
+        unknown = copy.deepcopy(plain)
+        unknown["surely-unknown"] = 1
+        with pytest.raises(CorruptObject, match="here has unknown fields: surely-unknown"):
+            from_plain(body_kind, unknown, "here")
+
+    is_named()
+
+
+@pytest.mark.parametrize(
+    ("body_kind", "cls"),
+    [
+        (body_kind, cls)
+        for body_kind, _ in records.STORED.values()
+        for cls in (body_kind.__args__ if hasattr(body_kind, "__args__") else (body_kind,))
+    ],
+    ids=lambda value: getattr(value, "__name__", "of"),
+)
+def test_each_missing_field_is_named_unless_it_has_a_default(body_kind: Any, cls: type[Any]) -> None:
+    bodies = next(bodies for kind, bodies in records.STORED.values() if kind is body_kind)
+    plain = _example(bodies, cls)
+    for each in dataclasses.fields(cls):
+        fewer = {name: value for name, value in plain.items() if name != each.name}
+        if each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING:
+            with pytest.raises(CorruptObject, match=rf"here lacks the field '{each.name}'"):
+                from_plain(body_kind, fewer, "here")
+        else:
+            assert isinstance(from_plain(body_kind, fewer, "here"), cls)
+
+
+def _example(bodies: st.SearchStrategy[Any], cls: type[Any]) -> dict[str, Any]:
+    found: list[dict[str, Any]] = []
+
+    @settings(PROPERTY, max_examples=5, phases=[Phase.generate])
+    @given(bodies.filter(lambda body: isinstance(body, cls)))
+    def look(body: object) -> None:
+        found.append(to_plain(body))
+
+    look()
+    return found[0]
+
+
+class TestEnvelope:
+    @pytest.mark.parametrize(
+        ("data", "says"),
+        [
+            (b"", "here is not an answer file"),
+            (b"\xff", "here is not an answer file"),
+            (b"nonsense", "here is not an answer file"),
+            (b"null", "the envelope is missing"),
+            (b"[]", "the envelope is missing"),
+            (b"{}", "the envelope is missing"),
+            (b'{"headgate":"answer"}', "the envelope is missing"),
+            (b'{"headgate":"slot","version":1,"body":{}}', "here is a slot file, not an answer file"),
+            (b'{"headgate":["answer"],"version":1,"body":{}}', "not an answer file"),
+            (b'{"headgate":"answer","version":0,"body":{}}', "has the version 0"),
+            (b'{"headgate":"answer","version":true,"body":{}}', "has the version True"),
+            (b'{"headgate":"answer","version":"1","body":{}}', "has the version '1'"),
+            (b'{"headgate":"answer","version":1}', "the envelope is not that of version 1"),
+            (b'{"headgate":"answer","version":1,"body":{},"x":1}', "the envelope is not that of version 1"),
+            (b'{"headgate":"answer","version":1,"body":[]}', "here should be a dict, not list"),
+            (b'{"headgate":"answer","version":1,"body":{"at_ms":NaN}}', "NaN is no number"),
+            (b'{"headgate":"answer","version":1,"body":' + b"9" * 5000 + b"}", "here is not an answer file"),
+            (b"[" * 200_000, "here is not an answer file"),
+            (b'{"a":' * 200_000, "here is not an answer file"),
+        ],
+    )
+    def test_what_is_no_such_file_is_named(self, data: bytes, says: str) -> None:
+        with pytest.raises(CorruptObject, match=says):
+            wire.decode("answer", data, records.Answer, "here")
+
+    def test_bytes_are_one_line_of_json_with_sorted_keys(self) -> None:
+        assert wire.encode("plan", {"b": 1, "a": ["ü", None]}) == (
+            '{"body":{"a":["ü",null],"b":1},"headgate":"plan","version":1}\n'.encode()
+        )
+
+    def test_a_checksum_is_that_of_the_bytes(self) -> None:
+        assert wire.sha256(b"") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclass(frozen=True)
+class Circle:
+    TYPE: ClassVar[str] = "circle"
+    radius: float
+
+
+@dataclass(frozen=True)
+class Square:
+    TYPE: ClassVar[str] = "square"
+    side: int
+    colours: frozenset[Colour] = frozenset()
+
+
+@dataclass(frozen=True)
+class Drawing:
+    shapes: tuple[Circle | Square, ...]
+    by: StreamName | None = None
+    sizes: Mapping[StreamName, int] = field(default_factory=dict)
+    loose: dict[str, Any] = field(default_factory=dict)
+    either: int | str = 0
+    flag: bool = False
+
+
+@dataclass(frozen=True)
+class Even:
+    number: int
+
+    def __post_init__(self) -> None:
+        if self.number % 2:
+            raise ValueError(f"{self.number} is odd")
+
+
+class TestCodec:
+    def test_unions_enums_sets_maps_and_ids_come_back(self) -> None:
+        drawing = Drawing(
+            shapes=(Circle(1.5), Square(2, frozenset(Colour))),
+            by=StreamName("anna"),
+            sizes={StreamName("a"): 1},
+            loose={"x": [1, {"y": None}]},
+            either="text",
+            flag=True,
+        )
+        plain = json.loads(json.dumps(to_plain(drawing)))
+        found = from_plain(Drawing, plain, "here")
+        assert found == drawing
+        assert isinstance(found.by, StreamName)
+        assert isinstance(found.shapes[0].radius, float)
+        assert plain["shapes"] == [
+            {"type": "circle", "radius": 1.5},
+            {"type": "square", "side": 2, "colours": ["blue", "red"]},
+        ]
+
+    @pytest.mark.parametrize(
+        ("plain", "says"),
+        [
+            ({"shapes": 1}, r"here\.shapes should be a list, not int"),
+            ({"shapes": [1]}, r"here\.shapes\[0\] should be a dict, not int"),
+            ({"shapes": [{"type": "circle"}]}, r"here\.shapes\[0\] lacks the field 'radius'"),
+            ({"shapes": [{"radius": 1}]}, r"shapes\[0\] has the type None, known are circle, square"),
+            ({"shapes": [{"type": {}}]}, r"shapes\[0\] has the type \{\}, known are circle, square"),
+            ({"shapes": [{"type": "circle", "radius": "1"}]}, r"radius should be a float, not str"),
+            ({"shapes": [{"type": "circle", "radius": True}]}, r"radius should be a float, not bool"),
+            ({"shapes": [{"type": "square", "side": 1.0}]}, r"side should be a int, not float"),
+            ({"shapes": [{"type": "square", "side": True}]}, r"side should be a int, not bool"),
+            ({"shapes": [{"type": "square", "side": 1, "colours": ["green"]}]}, r"'green', allowed are red, blue"),
+            ({"shapes": [{"type": "square", "side": 1, "colours": [[]]}]}, r"\[\], allowed are red, blue"),
+            ({"shapes": [], "by": "no/name"}, r"here\.by: 'no/name' is not a valid stream name"),
+            ({"shapes": [], "by": 1}, r"here\.by should be a StreamName, not int"),
+            ({"shapes": [], "sizes": {"a b": 1}}, r"here\.sizes: 'a b' is not a valid stream name|here: 'a b'"),
+            ({"shapes": [], "sizes": {"a": "1"}}, r"here\.sizes\.a should be a int"),
+            ({"shapes": [], "sizes": []}, r"here\.sizes should be a dict"),
+            ({"shapes": [], "loose": []}, r"here\.loose should be a dict"),
+            ({"shapes": [], "either": None}, r"here\.either is a NoneType, which is none of those allowed"),
+            ({"shapes": [], "flag": 1}, r"here\.flag should be a bool, not int"),
+            ({"shapes": [], "x": 1, "y": 2}, r"here has unknown fields: x, y"),
+            ({}, r"here lacks the field 'shapes'"),
+        ],
+    )
+    def test_what_does_not_fit_is_named_with_its_place(self, plain: object, says: str) -> None:
+        with pytest.raises(CorruptObject, match=says):
+            from_plain(Drawing, plain, "here")
+
+    def test_a_value_that_its_own_class_refuses_is_named(self) -> None:
+        with pytest.raises(CorruptObject, match="here: 3 is odd"):
+            from_plain(Even, {"number": 3}, "here")
+
+    def test_a_record_is_not_read_as_another_of_equal_shape(self) -> None:
+        plain = to_plain(StartFresh("because"))
+        assert from_plain(StartFresh, plain, "here") == StartFresh("because")
+        with pytest.raises(CorruptObject, match="has the type 'start-fresh', not 'restore-from'"):
+            from_plain(RestoreFrom, {**to_plain(RestoreFrom(snapshot(1), "")), "type": "start-fresh"}, "here")
+
+    @pytest.mark.parametrize("value", [float("nan"), float("inf"), object(), b"bytes", 1j, {1: b""}, [Circle]])
+    def test_what_has_no_json_form_is_refused_when_it_is_written(self, value: object) -> None:
+        with pytest.raises(TypeError, match="no JSON form"):
+            to_plain(value)
+
+    def test_a_field_of_a_type_that_has_no_json_form_is_a_mistake_of_ours(self) -> None:
+        with pytest.raises(TypeError, match="no JSON form for"):
+            from_plain(bytes, "x", "here")
+
+    def test_free_form_json_is_taken_as_it_is(self) -> None:
+        assert from_plain(Any, {"a": 1}, "here") == {"a": 1}
+        assert from_plain(dict, {"a": 1}, "here") == {"a": 1}
+        assert from_plain(object, None, "here") is None
+
+    def test_ids_and_durations_become_plain_numbers_and_texts(self) -> None:
+        plain = to_plain([Generation(3), StreamName("a"), Duration(5), True, None])
+        assert [type(each) for each in plain] == [int, str, int, bool, type(None)]
+
+    @FEW
+    @given(records.slot_records)
+    def test_records_can_be_sent_to_other_processes(self, record: SlotRecord) -> None:
+        assert pickle.loads(pickle.dumps(record)) == record
+
+    @FEW
+    @given(records.decision_records)
+    def test_plain_values_are_what_json_gives_back(self, record: DecisionRecord) -> None:
+        assert json.loads(json.dumps(to_plain(record))) == to_plain(record)
+
+
+class TestSnapshotMetadata:
+    def metadata(self) -> SnapshotMetadata:
+        return SnapshotMetadata(
+            stream=STREAM,
+            id=CheckpointId(7),
+            generation=Generation(2),
+            kind=SnapshotKind.CHECKPOINT,
+            max_parallelism=128,
+            created_ms=1,
+        )
+
+    def test_metadata_is_read_as_the_slot_pins_it(self) -> None:
+        data = self.metadata().encode()
+        ref = dataclasses.replace(snapshot(7, 2), metadata_length=len(data), metadata_sha256=wire.sha256(data))
+        assert decode_metadata(data, ref, "here") == self.metadata()
+
+    def test_other_bytes_than_completed_are_damage(self) -> None:
+        data = self.metadata().encode()
+        ref = dataclasses.replace(snapshot(7, 2), metadata_length=len(data), metadata_sha256=wire.sha256(data))
+        with pytest.raises(SnapshotDamaged, match=r"here of checkpoint 7 has \d+ bytes, it completed"):
+            decode_metadata(data[:-1], ref, "here")
+        with pytest.raises(SnapshotDamaged, match="here of checkpoint 7 has another checksum"):
+            decode_metadata(data.replace(b"128", b"256"), ref, "here")
+
+    def test_metadata_that_no_slot_pins_is_read_or_damaged_or_newer(self) -> None:
+        data = self.metadata().encode()
+        assert read_metadata(data, "here") == self.metadata()
+        with pytest.raises(SnapshotDamaged, match="here lacks the field 'max_parallelism'"):
+            read_metadata(data.replace(b'"max_parallelism":128,', b""), "here")
+        with pytest.raises(NewerVersion, match="here is a snapshot file of version 2"):
+            read_metadata(data.replace(b'"version":1', b'"version":2'), "here")
+
+    @FEW
+    @given(records.metadata)
+    def test_the_handles_are_every_file_it_names(self, metadata: SnapshotMetadata) -> None:
+        in_vertices = sum(len(task.files) for each in metadata.vertices.values() for task in each.subtasks)
+        in_sources = sum(len(each.files) for each in metadata.sources.values())
+        assert len(list(metadata.handles())) == in_vertices + in_sources
+
+    def test_a_snapshot_is_called_by_name_and_id(self) -> None:
+        assert str(snapshot(7)) == "checkpoint 7"
+        assert str(snapshot(7, name="v1")) == "savepoint v1 (7)"
+
+
+def test_a_request_has_bytes_of_its_own() -> None:
+    def ask() -> Request:
+        return Request(
+            id=records.RequestId("a"), kind=records.RequestKind.STOP, generation=1, deadline_ms=1, by="", at_ms=1
+        )
+
+    assert ask().nonce != ask().nonce
