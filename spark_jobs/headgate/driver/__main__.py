@@ -31,6 +31,9 @@ from headgate_contract.store import ObjectStore, open_store
 
 log = logging.getLogger("headgate.driver")
 
+_SCRATCH = ("state", "engine")
+_OWNER = "root"
+
 FENCED = 10
 """The exit code of a driver that found its successor."""
 
@@ -50,7 +53,7 @@ def main() -> int:
         take_over_output(Path(started.log), settings["headgate.log.max-size"], settings["headgate.log.backups"])
         heart.start(settings["heartbeat.interval"], started.log)
         heart.become(StreamState.RESTORING)
-        _clean_up_after_earlier(work)
+        _clean_up_after_earlier(work, store.url, generation)
         setup = _setup(store, stream, catalogue, started, deployed, settings, work)
         life = Life(setup, heart)
         _stop_on_signals(life)
@@ -151,14 +154,19 @@ def _ledger_class() -> type[Ledger]:
     return Ledger
 
 
-def _clean_up_after_earlier(work: Path) -> None:
-    """Delete what earlier generations left in their scratch folders on this host; their logs stay."""
+def _clean_up_after_earlier(work: Path, root: str, generation: Generation) -> None:
+    """Delete what earlier generations of this very stream left in their scratch folders here; their logs stay.
+
+    Each folder says which root its stream is on: another root's stream of the same name is another stream.
+    """
     for folder in work.parent.glob("g*/"):
-        if folder != work:
-            for scratch in ("state", "engine"):
+        owner, number = folder / _OWNER, folder.name[1:].partition("-")[0]
+        if number.isdigit() and int(number) < generation and owner.is_file() and owner.read_text() == root:
+            for scratch in _SCRATCH:
                 shutil.rmtree(folder / scratch, ignore_errors=True)
-    for scratch in ("state", "engine"):
+    for scratch in _SCRATCH:
         shutil.rmtree(work / scratch, ignore_errors=True)
+    (work / _OWNER).write_text(root)
 
 
 def _stop_on_signals(life: Life) -> None:

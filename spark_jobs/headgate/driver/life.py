@@ -16,6 +16,7 @@ from headgate.coordinator.messages import (
     Action,
     BatchDone,
     BatchFailed,
+    Committed,
     Event,
     NotifyAborted,
     NotifyComplete,
@@ -130,6 +131,9 @@ class Life:
         )
 
     def _post(self, event: Event) -> None:
+        if isinstance(event, Committed) and event.groups:
+            newest = max(event.groups)
+            self._heart.note(lambda progress: replace(progress, last_committed=newest))
         self._loop.post(event)
 
     def _start(self, cut: Cut, groups: list[Group]) -> None:
@@ -181,8 +185,12 @@ class Life:
         if isinstance(action, NotifyComplete):
             self._note_completed(action)
         if isinstance(action, NotifyAborted):
+            self._note_aborted()
             self._stop_posted = False  # if it was the last snapshot of a stop by signal, it is tried again
         self._ledger.perform(action)
+
+    def _note_aborted(self) -> None:
+        self._heart.note(lambda progress: replace(progress, failed_checkpoints=progress.failed_checkpoints + 1))
 
     def _note_completed(self, action: NotifyComplete) -> None:
         def change(progress: Progress) -> Progress:
