@@ -89,6 +89,8 @@ class TextServer:
         """The byte behind the last one that was ever sent."""
         self.sent_in_all = 0
         """All bytes that were sent, also those that were sent again."""
+        self.held_at = len(text.data)
+        """Nothing behind this byte is sent; may be set while the server runs."""
         self._rate = words_per_second
         self._cuts = sorted(cuts)
         self._begun: float | None = None
@@ -200,8 +202,8 @@ class TextServer:
     def _made(self) -> int:
         """How much of the stream there is by now."""
         if self._rate is None or self._begun is None:
-            return len(self.text.data)
-        return self.text.end_at(self._rate * (time.monotonic() - self._begun))
+            return self.held_at
+        return min(self.held_at, self.text.end_at(self._rate * (time.monotonic() - self._begun)))
 
     def _note(self, start: int, end: int) -> None:
         with self._lock:

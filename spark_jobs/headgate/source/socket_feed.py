@@ -70,9 +70,11 @@ class SocketFeed:
                 why = f"{self._where} cannot be read: {error.strerror or error}"
             if self._closing.is_set():
                 return
-            pause = FIRST_PAUSE_S if heard else min(2 * pause, LONGEST_PAUSE_S)
+            if heard:
+                pause, self._said = FIRST_PAUSE_S, ""
             self._say(why)
             self._closing.wait(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_S)
 
     def _greet(self, connection: socket.socket) -> None:
         """A new connection begins with a new line: what is left of the last one's is forgotten."""
@@ -82,9 +84,9 @@ class SocketFeed:
         if self._source.resume:
             byte = self._writer.durable_byte()
             connection.sendall(f"RESUME {byte}\n".encode())
-            self._say(f"connected to {self._where}, from its byte {byte} on")
+            log.info("source %r: connected to %s, from its byte %s on", self._writer.log.source, self._where, byte)
         else:
-            self._say(f"connected to {self._where}")
+            log.info("source %r: connected to %s", self._writer.log.source, self._where)
 
     def _receive(self, connection: socket.socket) -> int:
         """Take what has come, until something has; 0 when the connection has ended."""

@@ -66,6 +66,20 @@ def test_a_greeting_that_makes_no_sense_is_hung_up_on(greeting):
         assert read_from(server.port, greeting, 1) == b""
 
 
+def test_it_holds_back_what_it_is_told_to_until_it_is_told_otherwise():
+    text = make_text(5, 1000)
+    with TextServer(text) as server, socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
+        server.held_at = 50
+        client.sendall(b"RESUME 0\n")
+        found = b""
+        while len(found) < 50:
+            found += client.recv(1 << 16)
+        server.held_at = len(text.data)
+        while len(found) < len(text.data):
+            found += client.recv(1 << 16)
+    assert found == text.data
+
+
 def test_words_flow_at_the_rate():
     text = make_text(5, 1000)
     with TextServer(text, words_per_second=2_000) as server:
