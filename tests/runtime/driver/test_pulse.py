@@ -139,13 +139,18 @@ def test_a_slow_storage_holds_nobody_who_notes_progress(heart: Heart, faults: Fa
 
     def hold(call: str) -> None:
         reached.set()
-        go_on.wait(PATIENCE_S)
+        go_on.wait(3 * PATIENCE_S)
 
     faults.act = hold
     heart.start(10, "")
     assert reached.wait(PATIENCE_S)
-    heart.note(lambda progress: replace(progress, batches=1))  # would wait for ever, were it held
+    noting = threading.Thread(target=heart.note, args=(lambda progress: replace(progress, batches=1),))
+    noting.start()
+    noting.join(timeout=PATIENCE_S / 4)
+    was_held = noting.is_alive()
     go_on.set()
+    noting.join()
+    assert not was_held
 
 
 # ---- ear

@@ -6,6 +6,7 @@ import queue
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -252,6 +253,17 @@ def test_a_base_under_an_upload_outlives_its_own_retirement(stage: Stage) -> Non
     assert stage.shared.release(CheckpointId(1)) == [], "2 stands on its files"
     stage.taker.discard(CheckpointId(2))
     assert stage.files() == first.paths, "and so does whatever comes next: they are still the base"
+
+
+def test_a_base_under_an_upload_outlives_also_its_successor_as_the_base(stage: Stage) -> None:
+    """Two at once: the first of them completes, without some file of the old base, and retires it."""
+    stage.batch("ann", "bob", "cyd")
+    first = stage.complete(1)
+    stage.take(2)
+    stage.answers()
+    stage.taker.confirm(replace(first.metadata, vertices={}, sources={}))
+    assert stage.shared.release(CheckpointId(1)) == []
+    assert stage.shared.release(CheckpointId(2)) == first.paths
 
 
 def hold(stage: Stage, call: str) -> tuple[threading.Event, threading.Event]:
