@@ -81,7 +81,7 @@ def _path_to(job: Job, sink: SinkVertex) -> list[Vertex]:
 
 def _trunk(job: Job, paths: list[list[Vertex]]) -> list[Vertex]:
     """The DataFrame code and the step that all sinks share, in order."""
-    trunks = []
+    trunks: list[list[Vertex]] = []
     for path in paths:
         inner = path[1:-1]
         keyed = [vertex for vertex in inner if isinstance(vertex, KeyedVertex)]
