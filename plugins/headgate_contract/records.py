@@ -108,7 +108,12 @@ class StopWithdrawn:
 
 @dataclass(frozen=True, kw_only=True)
 class Retired:
-    """These snapshots are no candidates any more; their files may be deleted."""
+    """These snapshots are no candidates any more.
+
+    Slots and decisions are two logs: a launch may claim its slot with one of these as its base while this is written.
+    So who deletes files reads the slots once more, after writing this and before deleting; and a driver reads the
+    decisions, after its start was written and before it restores. One of the two sees the other.
+    """
 
     TYPE: ClassVar[str] = "retired"
     snapshots: tuple[CheckpointId, ...] = field(default=())

@@ -1,0 +1,248 @@
+"""The values that the files in fixtures/v1 were written from. Neither is ever edited: a new version gets new files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headgate_contract.heartbeats import Heartbeat, ProcessIdentity, Progress, StreamState
+from headgate_contract.history import Event
+from headgate_contract.ids import (
+    CheckpointId,
+    Generation,
+    RequestId,
+    SavepointName,
+    SlotNumber,
+    StreamName,
+    VertexUid,
+)
+from headgate_contract.mailbox import Answer, Outcome, Request, RequestKind
+from headgate_contract.records import (
+    Deployed,
+    GenerationStarted,
+    Retired,
+    SnapshotCompleted,
+    Stopped,
+    StopWanted,
+    StopWithdrawn,
+    StreamCopy,
+)
+from headgate_contract.restore import Rejected, RestoreFrom, Rollback, SinkRollback, StartFresh
+from headgate_contract.snapshot import (
+    CommittableGroup,
+    SavepointOrigin,
+    SnapshotKind,
+    SnapshotMetadata,
+    SnapshotRef,
+    SourceState,
+    StateHandle,
+    SubtaskState,
+    VertexState,
+)
+
+CHECKPOINT = SnapshotRef(
+    CheckpointId(42),
+    SnapshotKind.CHECKPOINT,
+    Generation(6),
+    "streams/word-count/checkpoints/chk-42-g6",
+    1234,
+    "5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9",
+)
+SAVEPOINT = SnapshotRef(
+    CheckpointId(40),
+    SnapshotKind.SAVEPOINT,
+    Generation(6),
+    "streams/word-count/savepoints/before-upgrade",
+    2345,
+    "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b",
+    SavepointName("before-upgrade"),
+    SavepointOrigin.PERSON,
+)
+DEPLOYED = Deployed(
+    job="/srv/jobs/word_count.py",
+    job_sha256="d4735e3a265e16eee03f59718b9b5d03019c07d8b6c51f90da3a666eec13ab35",
+    directory="/srv/jobs",
+    settings={"execution.checkpointing.interval": "10 s", "spark.master": "local[2]"},
+    plan={"job": "word-count", "sinks": {"out": {"kind": "files", "rollback": "retract"}}},
+    by="anna",
+    at_ms=1_700_000_000_000,
+)
+STATE_FILE = StateHandle(
+    "0001.arrow",
+    "streams/word-count/shared/0001.arrow",
+    4096,
+    "4e07408562bedb8b60ce05c1decfe3ad16b72230967de01f640b7e4729b49fce",
+)
+
+VALUES: dict[str, tuple[str, Any]] = {
+    "slot-generation-started": (
+        "slot",
+        GenerationStarted(
+            generation=Generation(7),
+            decision=RestoreFrom(
+                CHECKPOINT,
+                "the newest snapshot that generation 6 completed",
+                (Rejected(SAVEPOINT, "older than checkpoint 42"),),
+                (SinkRollback(VertexUid("out"), Rollback.RETRACT, (CheckpointId(43), CheckpointId(44))),),
+            ),
+            first_checkpoint=CheckpointId(45),
+            deployed=3,
+            by="anna",
+            host="host-1",
+            at_ms=1_700_000_100_000,
+            launch="8f14e45fceea167a5a36dedd4bea2543",
+            log="/var/log/headgate/word-count/g7/driver.log",
+            accept_duplicates=True,
+            replaces=Generation(6),
+        ),
+    ),
+    "slot-generation-started-fresh": (
+        "slot",
+        GenerationStarted(
+            generation=Generation(1),
+            decision=StartFresh("the stream has never run"),
+            first_checkpoint=CheckpointId(1),
+            deployed=1,
+            by="Änne 🙂",
+            host="host-1",
+            at_ms=1_700_000_000_000,
+            launch="c4ca4238a0b923820dcc509a6f75849b",
+            log="/tmp/\udcff/driver.log",
+        ),
+    ),
+    "slot-snapshot-completed": (
+        "slot",
+        SnapshotCompleted(
+            generation=Generation(6),
+            snapshot=SAVEPOINT,
+            committed=(CheckpointId(38), CheckpointId(39)),
+            retires=(CheckpointId(37),),
+            request=RequestId("nightly~2"),
+        ),
+    ),
+    "slot-stopped": (
+        "slot",
+        Stopped(
+            generation=Generation(6),
+            reason="stop was asked for",
+            committed=(CheckpointId(42),),
+            snapshot=CheckpointId(42),
+            request=RequestId("stop-1"),
+        ),
+    ),
+    "decision-deployed": ("decision", DEPLOYED),
+    "decision-stop-wanted": (
+        "decision",
+        StopWanted(generation=Generation(6), by="anna", reason="upgrade", at_ms=1_700_000_000_001),
+    ),
+    "decision-stop-withdrawn": (
+        "decision",
+        StopWithdrawn(generation=Generation(6), by="anna", reason="the stop failed", at_ms=1_700_000_000_002),
+    ),
+    "decision-retired": (
+        "decision",
+        Retired(
+            snapshots=(CheckpointId(40), CheckpointId(41)), by="retention", reason="too many", at_ms=1_700_000_000_003
+        ),
+    ),
+    "request": (
+        "request",
+        Request(
+            id=RequestId("nightly~2"),
+            kind=RequestKind.SAVEPOINT,
+            generation=6,
+            args={"name": "before-upgrade", "origin": "person"},
+            deadline_ms=60_000,
+            by="anna",
+            at_ms=1_700_000_000_000,
+            nonce="1679091c5a880faf6fb5e6087eb1b2dc",
+        ),
+    ),
+    "answer": (
+        "answer",
+        Answer(
+            id=RequestId("nightly~2"),
+            outcome=Outcome.DONE,
+            result={"snapshot": 40, "name": "before-upgrade", "folder": "streams/word-count/savepoints/before-upgrade"},
+            why="",
+            generation=6,
+            late=True,
+            at_ms=1_700_000_005_000,
+        ),
+    ),
+    "heartbeat": (
+        "heartbeat",
+        Heartbeat(
+            stream=StreamName("word-count"),
+            generation=Generation(7),
+            counter=17,
+            state=StreamState.FAILED,
+            at_ms=1_700_000_000_000,
+            interval_ms=2000,
+            process=ProcessIdentity("host-1", "3f1c8c0e-boot", 4711, "ticks:123456"),
+            log="/var/log/headgate/word-count/g7/driver.log",
+            cause="micro-batch 9 failed",
+            progress=Progress(
+                batches=9,
+                records=100_000,
+                replayed=512,
+                checkpoints=3,
+                failed_checkpoints=1,
+                last_snapshot=CheckpointId(45),
+                last_committed=CheckpointId(44),
+                watermark_ms=1_699_999_999_000,
+                spark_ui="http://host-1:4040",
+                extra={"batch_s": 0.25},
+            ),
+        ),
+    ),
+    "event": (
+        "event",
+        Event(
+            at_ms=1_700_000_000_000,
+            what="checkpoint",
+            outcome="EXECUTED",
+            by="driver",
+            generation=7,
+            text="checkpoint 45 is complete and committed",
+            details={"bytes": 4096, "took_ms": 51},
+        ),
+    ),
+    "snapshot": (
+        "snapshot",
+        SnapshotMetadata(
+            stream=StreamName("word-count"),
+            id=CheckpointId(42),
+            generation=Generation(6),
+            kind=SnapshotKind.CHECKPOINT,
+            max_parallelism=128,
+            created_ms=1_700_000_000_000,
+            sources={VertexUid("lines"): SourceState("the lines", "socket", {"segment": 3, "byte": 99}, (STATE_FILE,))},
+            vertices={
+                VertexUid("counts"): VertexState(
+                    "the counts",
+                    2,
+                    "hashmap",
+                    ({"name": "n", "type": "int64"},),
+                    (
+                        SubtaskState(0, 0, 63, {"segments": ["0001.arrow"]}, (STATE_FILE,)),
+                        SubtaskState(1, 64, 127, {"segments": []}, ()),
+                    ),
+                    12,
+                )
+            },
+            committables=(
+                CommittableGroup(CheckpointId(41), {VertexUid("out"): ({"staged": "staged/a.parquet", "rows": 3},)}),
+                CommittableGroup(CheckpointId(42), {VertexUid("out"): ()}),
+            ),
+            records=100_000,
+            watermark_ms=1_699_999_999_000,
+        ),
+    ),
+    "stream": (
+        "stream",
+        StreamCopy(
+            stream=StreamName("word-count"), number=SlotNumber(3), root="file:///srv/headgate", deployed=DEPLOYED
+        ),
+    ),
+}
+"""By the fixture's name: its kind, and what it says."""
