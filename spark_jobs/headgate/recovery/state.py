@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,7 @@ def restore_vertex(files: SnapshotFiles, state: VertexState, vertex: StatefulVer
                 backend, pieces, (), key_groups, vertex.max_parallelism, directory, f"{identity}.s{subtask}"
             )
             versions[subtask] = version.to_json()
+    shutil.rmtree(staging, ignore_errors=True)
     return RestoredVertex(versions, fetched)
 
 
