@@ -9,10 +9,12 @@ from headgate.sink.files_layout import PUBLISHED
 from headgate.sink.files_lives import UNBORN, Life, Span, next_life
 from headgate_contract import wire
 from headgate_contract.ids import CheckpointId, Generation
+from tests.runtime.sink.world import CALM
 
 LIVES = st.lists(st.tuples(st.frozensets(st.integers(1, 12), max_size=12), st.integers(0, 12)), max_size=8)
 
 
+@CALM
 @given(LIVES)
 def test_each_life_moves_on_what_is_on_the_wrong_side_of_its_lineage_and_nothing_else(
     lives: list[tuple[frozenset[int], int]],
@@ -28,6 +30,7 @@ def test_each_life_moves_on_what_is_on_the_wrong_side_of_its_lineage_and_nothing
         assert all(span.place > PUBLISHED and span.first <= span.last <= known for span in life.moved)
 
 
+@CALM
 @given(LIVES)
 def test_a_life_is_kept_and_read_back_whole(lives: list[tuple[frozenset[int], int]]) -> None:
     life = UNBORN

@@ -13,7 +13,7 @@ from headgate.sink.files_committer import FilesCommitter
 from headgate_contract.errors import Fenced
 from headgate_contract.ids import CheckpointId
 from tests.runtime.sink.stepping_store import KillAt, Killed
-from tests.runtime.sink.world import World
+from tests.runtime.sink.world import CALM, World
 
 KILLS = st.one_of(st.none(), st.integers(0, 40))
 
@@ -159,4 +159,4 @@ class SinkLives(RuleBasedStateMachine):
 
 
 TestSinkLives = SinkLives.TestCase
-TestSinkLives.settings = settings(max_examples=20, stateful_step_count=25, deadline=None)
+TestSinkLives.settings = settings(CALM, max_examples=20, stateful_step_count=25)

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.sink.json_lines import JsonLines
+from tests.runtime.sink.world import CALM
 
 
 def lines(column: pa.Array) -> list[str]:
@@ -67,6 +68,7 @@ VALUES = st.recursive(
 )
 
 
+@CALM
 @given(VALUES)
 def test_structs_and_lists_come_back_as_they_were(value: dict[str, Any]) -> None:
     (line,) = lines(pa.array([value]))

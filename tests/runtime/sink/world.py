@@ -14,6 +14,7 @@ import fsspec
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
+from hypothesis import HealthCheck, settings
 
 from headgate.sink.base import BeginReport, SinkTask, staged_names
 from headgate.sink.files_committer import FilesCommitter
@@ -24,6 +25,9 @@ from tests.runtime.sink.stepping_store import SteppingStore
 
 STREAM = StreamName("orders")
 SINK = VertexUid("out")
+CALM = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""For tests with random data: a busy machine is no failure."""
+
 Handle = dict[str, Any]
 
 
