@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import HealthCheck, settings
 
 PROPERTY = settings(max_examples=100, deadline=None, derandomize=True)
-FEW = settings(PROPERTY, max_examples=30)
+FEW = settings(PROPERTY, max_examples=20)
 """For what is large to make: whole records."""
 
 MACHINE = settings(

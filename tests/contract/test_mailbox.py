@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import hypothesis.strategies as st
 import pytest
+from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from headgate_contract import wire
@@ -209,4 +210,4 @@ class MailboxMachine(RuleBasedStateMachine):
 
 
 TestMailboxHistories = MailboxMachine.TestCase
-TestMailboxHistories.settings = MACHINE
+TestMailboxHistories.settings = settings(MACHINE, max_examples=20, stateful_step_count=20)

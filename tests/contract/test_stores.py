@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import resource
+import shutil
 import signal
 import threading
 from collections.abc import Callable
@@ -136,6 +138,63 @@ class TestLocalStore(ObjectStoreSuite):
         assert store.read("before") == b"1"
         assert (tmp_path / "down").read_bytes() == b"old"
         assert [path.name for path in [*tmp_path.rglob("*")] if path.name.startswith(".tmp")] == []
+
+    @pytest.mark.parametrize(
+        ("call", "code", "says"),
+        [
+            ("fsync", errno.ENOSPC, "No space left on device; make room there"),
+            ("fsync", errno.EIO, "Input/output error$"),
+            ("link", errno.ENOTSUP, "no hard links, which an exclusive create needs"),
+        ],
+    )
+    def test_what_a_disk_refuses_is_told_with_what_to_do(
+        self, store: LocalStore, monkeypatch: pytest.MonkeyPatch, call: str, code: int, says: str
+    ) -> None:
+        """No disk here fails on demand: the system's answer is put in its place."""
+
+        def refuse(*_: object) -> None:
+            raise OSError(code, os.strerror(code))
+
+        with monkeypatch.context() as failing:
+            failing.setattr(os, call, refuse)
+            with pytest.raises(StorageError, match=f"cannot create a on .*{says}"):
+                store.create("a", b"1")
+        assert store.list("") == []
+        assert [path.name for path in store.root.iterdir()] == []
+        assert store.create("a", b"1")
+
+    def test_a_create_that_failed_after_its_link_is_found_by_its_repeat(
+        self, store: LocalStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store.create("before", b"1")
+        synced: list[int] = []
+
+        def fail_for_the_folder(descriptor: int) -> None:
+            synced.append(descriptor)
+            if len(synced) == 2:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        with monkeypatch.context() as failing:
+            failing.setattr(os, "fsync", fail_for_the_folder)
+            with pytest.raises(StorageError, match="cannot create a"):
+                store.create("a", b"mine")
+        assert store.create("a", b"mine")
+        assert not store.create("a", b"theirs")
+
+    def test_a_local_disk_that_fails_leaves_what_was_there(
+        self, store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store.create("a", b"new")
+        (tmp_path / "down").write_bytes(b"old")
+
+        def refuse(*_: object) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(shutil, "copyfileobj", refuse)
+        with pytest.raises(StorageError, match=r"cannot write the local file .*No space left"):
+            store.download("a", tmp_path / "down")
+        assert (tmp_path / "down").read_bytes() == b"old"
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["down", "the root"]
 
     def test_an_object_below_an_object_is_refused(self, store: LocalStore) -> None:
         store.create("a", b"1")

@@ -226,6 +226,7 @@ class Drawing:
     loose: dict[str, Any] = field(default_factory=dict)
     either: int | str = 0
     flag: bool = False
+    ratio: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -246,6 +247,7 @@ class TestCodec:
             loose={"x": [1, {"y": None}]},
             either="text",
             flag=True,
+            ratio=2,
         )
         plain = json.loads(json.dumps(to_plain(drawing)))
         found = from_plain(Drawing, plain, "here")
