@@ -57,9 +57,9 @@ def _fall_back() -> Param:
         None,
         type=["null", "string"],
         enum=[None, "true", "false"],
-        values_display={"true": "take an older one", "false": "refuse"},
+        values_display={"None": "as headgate.fall-back says", "true": "take an older one", "false": "refuse"},
         title="When the newest snapshot is damaged",
-        description="Left empty, the stream's setting headgate.fall-back decides.",
+        description="An older one is taken loudly; what cannot be restored is never skipped silently.",
     )
 
 

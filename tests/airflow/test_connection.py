@@ -101,16 +101,12 @@ def test_without_root_and_connection_the_hook_says_where_to_name_one() -> None:
     )
 
 
-def test_a_connection_is_tested_by_writing_to_its_root(fleet: SmallFleet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_is_tested_by_writing_to_its_root(fleet: SmallFleet) -> None:
     fleet.deploy("counts")
-    monkeypatch.setenv("AIRFLOW_CONN_SOMEWHERE", json.dumps({"conn_type": "headgate", "extra": {"root": fleet.root}}))
-    well, said = HeadgateHook("somewhere").test_connection()
-    assert well, said
-    assert said == f"{fleet.root} can be read and written; 1 streams are deployed there"
-    blocked = f"{fleet.file}/below-a-file"
-    monkeypatch.setenv("AIRFLOW_CONN_SOMEWHERE", json.dumps({"conn_type": "headgate", "host": blocked}))
-    well, said = HeadgateHook("somewhere").test_connection()
-    assert not well
+    well = connection(extra=json.dumps({"root": fleet.root})).test_connection()
+    assert well == (True, f"{fleet.root} can be read and written; 1 streams are deployed there")
+    passed, said = connection(host=f"{fleet.file}/below-a-file").test_connection()
+    assert not passed
     assert "cannot be written" in said
 
 
