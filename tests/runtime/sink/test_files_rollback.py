@@ -82,6 +82,15 @@ def test_a_new_life_with_the_same_past_changes_nothing(world: World) -> None:
     assert {info.path for info in world.store.list("")} - before == {f"{HOME}/lives/00000002.json"}
 
 
+def test_the_same_beginning_again_leaves_no_second_record(world: World) -> None:
+    world.begin(2, [1])
+    assert world.begin(2, [1]) == BeginReport()
+    assert [info.path for info in world.store.list(f"{HOME}/lives")] == [
+        f"{HOME}/lives/00000001.json",
+        f"{HOME}/lives/00000002.json",
+    ]
+
+
 def test_a_restart_within_one_driver_begins_again_under_the_same_generation(world: World) -> None:
     world.complete(1, 4)
     world.commit(1, 4)
