@@ -1,0 +1,216 @@
+"""Whole lives in this process: files in, a running number for each key, files out, on the stand-in for Spark."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import headgate
+from headgate.driver.engine import EngineSetup
+from headgate.driver.ledger import Ledger
+from headgate.driver.life import Life
+from headgate.driver.points import KillPoints
+from headgate.driver.pulse import Heart
+from headgate.driver.setup import LifeSetup
+from headgate.job.plan import LinearPlan, linear_plan
+from headgate.step.operators import Keyed
+from headgate.testing.stand_in import StandInEngine
+from headgate_contract.catalogue import Catalogue, read_catalogue
+from headgate_contract.heartbeats import Heartbeat, read_heartbeat
+from headgate_contract.ids import Generation, RequestId, SavepointName, StreamName
+from headgate_contract.mailbox import Answer, Mailbox, Request, RequestKind
+from headgate_contract.records import GenerationStarted, SlotRecord, slot_log
+from headgate_contract.restore import Named, Newest, RestoreFacts, RestoreFrom, Rollback, StartFresh, decide_restore
+from headgate_contract.settings import Settings
+from headgate_contract.snapshot import SnapshotKind
+from headgate_contract.store import open_store
+from jobs.running_number import number
+from tests.runtime.driver.ledger_world import Faults
+from tests.runtime.driver.waiting import PATIENCE_S, until
+from tests.runtime.sink.stepping_store import SteppingStore
+
+STREAM = StreamName("numbers")
+NUMBERED = pa.schema({"id": pa.int64(), "key": pa.int64(), "number": pa.int64()})
+SETTINGS = {"execution.checkpointing.interval": "50 ms", "heartbeat.interval": "50 ms", "heartbeat.timeout": "10 s"}
+
+
+class LifeWorld:
+    """A stream whose generations are lived one after the other."""
+
+    def __init__(self, base: Path, step: Callable[[pa.Table, Keyed], Any] = number) -> None:
+        self.base = base
+        self.step = step
+        self.faults = Faults()
+        self.store = SteppingStore(open_store(str(base / "root")), self.faults.before)
+        self.settings: dict[str, object] = dict(SETTINGS)
+        self.source_uid = "records"
+        self.engine_class: type[StandInEngine] = StandInEngine
+        self.written = 0
+        (base / "in").mkdir()
+
+    def write(self, files: int, rows: int = 20) -> None:
+        """More input: ids go on, and each file has every key."""
+        for _ in range(files):
+            ids = range(self.written, self.written + rows)
+            self.written += rows
+            table = pa.table({"id": pa.array(ids, pa.int64()), "key": pa.array([id % 7 for id in ids], pa.int64())})
+            temporary = self.base / f"{ids[0]:08d}.tmp"
+            pq.write_table(table, temporary)
+            temporary.rename(self.base / "in" / f"{ids[0]:08d}.parquet")
+
+    def plan(self) -> LinearPlan:
+        job = headgate.Job("numbers")
+        source = headgate.sources.files(
+            str(self.base / "in"), format="parquet", schema="id BIGINT, key BIGINT", max_files_per_trigger=2
+        )
+        numbered = (
+            job.source(self.source_uid, source)
+            .key_by("key")
+            .process("number", self.step, output=NUMBERED, state={"count": pa.schema({"n": pa.int64()})})
+        )
+        numbered.sink("out", headgate.sinks.files(self.base / "out"))
+        numbered.sink("console", headgate.sinks.console(1))
+        return linear_plan(job)
+
+    @property
+    def catalogue(self) -> Catalogue:
+        return read_catalogue(self.store, STREAM)
+
+    @property
+    def records(self) -> list[SlotRecord]:
+        return [slot.record for slot in self.catalogue.slots]
+
+    def launch(self, snapshot: str | None = None) -> GenerationStarted:
+        """Append the next generation's start, with the decision that control would take."""
+        catalogue = self.catalogue
+        wanted = Named(SavepointName(snapshot)) if snapshot else Newest()
+        sinks = {end.vertex.uid: Rollback(end.vertex.sink.rollback) for end in self.plan().sinks}
+        decision = decide_restore(RestoreFacts(catalogue=catalogue, wanted=wanted, damaged={}, sinks=sinks))
+        assert isinstance(decision, (RestoreFrom, StartFresh)), decision
+        started = GenerationStarted(
+            generation=Generation(len(catalogue.generations) + 1),
+            decision=decision,
+            first_checkpoint=catalogue.next_checkpoint,
+            deployed=1,
+            by="ann",
+            host="here",
+            at_ms=0,
+            launch="launch",
+            log="",
+        )
+        slot_log(self.store, STREAM).append(catalogue.newest_slot, started)
+        return started
+
+    def begin(self, snapshot: str | None = None, settings: Mapping[str, object] | None = None) -> Running:
+        """Launch a generation and let it live in a thread."""
+        started = self.launch(snapshot)
+        plan = self.plan()
+        checked = Settings({**self.settings, **(settings or {})})
+        work = self.base / f"g{started.generation}"
+        engine = self.engine_class(
+            EngineSetup(stream=STREAM, plan=plan, settings=checked, directory=work / "engine", shared=self.store.url)
+        )
+        slots = slot_log(self.store, STREAM)
+        slots.read()
+        setup = LifeSetup(
+            store=self.store,
+            stream=STREAM,
+            started=started,
+            catalogue=self.catalogue,
+            slots=slots,
+            settings=checked,
+            plan=plan,
+            work=work,
+            engine=engine,
+            points=KillPoints(),
+            ledger_class=Ledger,
+        )
+        return Running(self, setup)
+
+    def output(self) -> list[dict[str, int]]:
+        """What a plain reader finds."""
+        return [
+            row for path in sorted((self.base / "out").glob("*.parquet")) for row in pq.read_table(path).to_pylist()
+        ]
+
+    def check_output(self) -> None:
+        """Every id once, and each key's numbers without a gap."""
+        rows = self.output()
+        assert sorted(row["id"] for row in rows) == list(range(self.written))
+        for key, count in Counter(id % 7 for id in range(self.written)).items():
+            assert sorted(row["number"] for row in rows if row["key"] == key) == list(range(1, count + 1))
+
+    def heartbeat(self, generation: int) -> Heartbeat:
+        seen = read_heartbeat(self.store, STREAM, Generation(generation))
+        assert seen is not None
+        assert seen.heartbeat is not None
+        return seen.heartbeat
+
+    def shared_files(self) -> set[str]:
+        return {info.path for info in self.store.list(f"streams/{STREAM}/shared")}
+
+
+class Running:
+    """A life in its thread."""
+
+    def __init__(self, world: LifeWorld, setup: LifeSetup) -> None:
+        self.world = world
+        self.generation = setup.started.generation
+        self.heart = Heart(world.store, STREAM, self.generation)
+        self.life = Life(setup, self.heart)
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._live, name="life", daemon=True)
+        self._thread.start()
+
+    def _live(self) -> None:
+        try:
+            self.life.run()
+        except BaseException as error:  # noqa: BLE001 - for the test to look at
+            self.error = error
+        finally:
+            self.heart.close()
+
+    def wait(self) -> BaseException | None:
+        """Until the life is over; what ended it."""
+        self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive(), "the life does not end"
+        return self.error
+
+    def read_all(self) -> None:
+        """Until every record that was written has been taken in and checkpointed."""
+        until(lambda: self.error or self.heart.progress.records >= self.world.written, "all records are read")
+
+    def until_completed(self, number: int, kind: SnapshotKind = SnapshotKind.CHECKPOINT) -> None:
+        until(
+            lambda: self.error or sum(ref.kind is kind for ref in self.world.catalogue.completed) >= number,
+            f"{number} of kind {kind.value}",
+        )
+
+    def stop(self) -> BaseException | None:
+        self.life.ask_to_stop("SIGTERM")
+        return self.wait()
+
+    def ask(self, id: str, kind: RequestKind, **args: object) -> None:
+        request = Request(
+            id=RequestId(id),
+            kind=kind,
+            generation=self.generation,
+            args=args,
+            deadline_ms=60_000,
+            by="ann",
+            at_ms=0,
+        )
+        Mailbox(self.world.store, STREAM).ask(request)
+
+    def answer(self, id: str) -> Answer:
+        mailbox = Mailbox(self.world.store, STREAM)
+        until(lambda: mailbox.answer(RequestId(id)), f"an answer to {id}")
+        found = mailbox.answer(RequestId(id))
+        assert found is not None
+        return found

@@ -1,0 +1,223 @@
+"""Whole lives, without Spark: restored, run, asked, stopped, fenced, failed; the output is compared with the truth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headgate.driver.engine import MicroBatch
+from headgate.driver.life import describe_error
+from headgate.recovery.fetch import SnapshotFiles
+from headgate.step.operators import Keyed
+from headgate.step.task import StepAck, StepTask
+from headgate.testing.stand_in import StandInEngine
+from headgate_contract.errors import Fenced, JobInvalid, RestoreRefused, StreamFailed
+from headgate_contract.heartbeats import StreamState
+from headgate_contract.mailbox import Outcome, RequestKind
+from headgate_contract.paths import METADATA
+from headgate_contract.records import SnapshotCompleted, Stopped
+from headgate_contract.snapshot import SnapshotKind
+from jobs.running_number import number
+from tests.runtime.driver.life_world import STREAM, LifeWorld
+from tests.runtime.driver.waiting import until
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> LifeWorld:
+    return LifeWorld(tmp_path)
+
+
+def test_lives_in_a_row_number_every_record_once_at_any_parallelism_and_on_any_backend(world: LifeWorld) -> None:
+    for parallelism, backend in ((2, "hashmap"), (3, "rocksdb"), (1, "hashmap")):
+        world.write(5)
+        life = world.begin(settings={"parallelism.default": parallelism, "state.backend.type": backend})
+        life.read_all()
+        assert life.stop() is None
+        world.check_output()
+    last = world.records[-1]
+    assert isinstance(last, Stopped)
+    assert last.reason == "SIGTERM"
+    assert last.snapshot == world.catalogue.snapshots[0].id
+
+
+def test_older_checkpoints_are_retired_with_their_files_and_the_heart_tells_of_progress(world: LifeWorld) -> None:
+    life = world.begin(settings={"execution.checkpointing.num-retained": "2"})
+    for completed in range(1, 6):
+        world.write(1)
+        life.read_all()
+        life.until_completed(completed)
+    assert life.stop() is None
+    kept = world.catalogue.snapshots
+    assert len(kept) == 2
+    folders = {info.path.rsplit("/", 1)[0] for info in world.store.list(f"streams/{STREAM}/checkpoints")}
+    until(lambda: folders == {ref.folder for ref in kept}, "retired ones are gone")
+    needed = [SnapshotFiles(world.store, ref).metadata().handles() for ref in kept]
+    assert world.shared_files() == {handle.path for handles in needed for handle in handles}
+    beat = world.heartbeat(1)
+    assert beat.state is StreamState.STOPPING, "the process says that it has stopped, when it has"
+    assert beat.progress.checkpoints >= 5
+    assert beat.progress.records == world.written
+    assert beat.progress.last_snapshot is not None
+
+
+def test_people_ask_for_savepoints_and_for_a_stop_and_are_answered(world: LifeWorld) -> None:
+    world.write(2)
+    life = world.begin(settings={"execution.checkpointing.interval": "1 h"})
+    life.read_all()
+    life.ask("sp", RequestKind.SAVEPOINT, name="before")
+    assert life.answer("sp").result["name"] == "before"
+    life.ask("again", RequestKind.SAVEPOINT, name="before")
+    assert life.answer("again").outcome is Outcome.FAILED
+    world.write(2)
+    life.ask("stop", RequestKind.STOP, savepoint="last")
+    stopped = life.answer("stop")
+    assert (stopped.outcome, stopped.result["name"]) == (Outcome.DONE, "last")
+    assert life.wait() is None
+    assert {ref.name for ref in world.catalogue.snapshots if ref.kind is SnapshotKind.SAVEPOINT} == {"before", "last"}
+    back = world.begin("before")
+    back.read_all()
+    assert back.stop() is None
+    world.check_output()
+
+
+def test_a_step_that_fails_ends_the_life_with_its_cause_and_commits_nothing(tmp_path: Path) -> None:
+    def fail(rows: pa.Table, keyed: Keyed) -> Any:
+        if 47 in rows.column("id").to_pylist():
+            raise ValueError("47 is not good")
+        return number(rows, keyed)
+
+    world = LifeWorld(tmp_path, fail)
+    world.settings["execution.checkpointing.interval"] = "1 h"
+    world.write(3)
+    error = world.begin().wait()
+    assert isinstance(error, StreamFailed)
+    assert str(error).startswith(
+        "micro-batch 1 failed: process 'number' failed with ValueError: 47 is not good (test_life"
+    )
+    assert world.output() == []
+    assert describe_error(error) == str(error)
+    assert describe_error(KeyError("x")) == "KeyError: 'x'"
+    world.step = number
+    life = world.begin()
+    life.read_all()
+    assert life.stop() is None
+    world.check_output()
+
+
+class DoublingEngine(StandInEngine):
+    """Acknowledges a subtask twice, as a shuffle gone wrong would."""
+
+    def run(self, batch: MicroBatch, task: StepTask) -> list[StepAck]:
+        return [*super().run(batch, task), *super().run(batch, task)]
+
+
+def test_a_subtask_that_acknowledges_twice_fails_the_life(world: LifeWorld) -> None:
+    world.engine_class = DoublingEngine
+    world.write(1)
+    error = world.begin().wait()
+    assert isinstance(error, StreamFailed)
+    assert "the step acknowledged a subtask twice: [0, 0, 1, 1]" in str(error)
+    assert world.output() == []
+
+
+def test_an_engine_that_cannot_be_opened_fails_the_life_before_anything_is_read(world: LifeWorld) -> None:
+    (world.base / "in").rmdir()
+    error = world.begin().wait()
+    assert isinstance(error, JobInvalid)
+    assert "does not exist" in str(error)
+
+
+class EndingEngine(StandInEngine):
+    """Ends by itself, as Spark may."""
+
+    def failure(self) -> str | None:
+        return "the Spark context has stopped"
+
+
+def test_an_engine_that_ends_by_itself_fails_the_life(world: LifeWorld) -> None:
+    world.engine_class = EndingEngine
+    error = world.begin().wait()
+    assert isinstance(error, StreamFailed)
+    assert str(error) == "the Spark context has stopped"
+
+
+def test_a_stop_by_signal_whose_snapshot_fails_is_tried_again(world: LifeWorld) -> None:
+    world.write(1)
+    life = world.begin(settings={"execution.checkpointing.interval": "1 h"})
+    life.read_all()
+    world.faults.refused, world.faults.times = ["upload"], 1
+    assert life.stop() is None
+    assert [type(record) for record in world.records[1:]] == [SnapshotCompleted, Stopped]
+    assert life.heart.progress.failed_checkpoints == 1
+    world.check_output()
+
+
+def test_a_life_whose_successor_has_started_is_fenced_at_once_and_completes_nothing_more(world: LifeWorld) -> None:
+    world.write(2)
+    life = world.begin()
+    life.read_all()
+    life.until_completed(1)
+    world.settings["execution.checkpointing.interval"] = "1 h"
+    world.launch()
+    before = [record for record in world.records if isinstance(record, SnapshotCompleted)]
+    error = life.wait()
+    assert isinstance(error, Fenced)
+    assert [record for record in world.records if isinstance(record, SnapshotCompleted)] == before
+
+
+@pytest.mark.parametrize("what", ["another source", "another max-parallelism"])
+def test_a_snapshot_that_does_not_fit_the_job_is_refused_before_anything_begins(world: LifeWorld, what: str) -> None:
+    world.write(1)
+    life = world.begin()
+    life.read_all()
+    assert life.stop() is None
+    if what == "another source":
+        world.source_uid = "other"
+        error = world.begin().wait()
+        assert isinstance(error, StreamFailed)
+        assert "the snapshot has positions of records, the job reads 'other'" in str(error)
+    else:
+        error = world.begin(settings={"pipeline.max-parallelism": "64"}).wait()
+        assert isinstance(error, RestoreRefused)
+        assert "the snapshot has max-parallelism 128, the stream is set to 64" in str(error)
+
+
+def test_a_retired_checkpoint_that_a_dead_driver_had_not_deleted_is_deleted_by_the_next(world: LifeWorld) -> None:
+    world.write(1)
+    life = world.begin()
+    life.read_all()
+    life.until_completed(1)
+    first = world.catalogue.completed[0]
+    metadata = world.store.read(f"{first.folder}/{METADATA}")
+    world.write(1)
+    life.read_all()
+    assert life.stop() is None
+    assert first.id in world.catalogue.retired
+    world.store.create(f"{first.folder}/{METADATA}", metadata)
+    life = world.begin()
+    until(lambda: world.store.stat(f"{first.folder}/{METADATA}") is None, "what was left is deleted")
+    assert life.stop() is None
+    world.write(1)
+    life = world.begin()
+    life.read_all()
+    assert life.stop() is None
+    world.check_output()
+
+
+def test_a_damaged_snapshot_that_is_not_restored_is_left_alone(world: LifeWorld) -> None:
+    world.write(1)
+    life = world.begin()
+    life.read_all()
+    life.ask("sp", RequestKind.SAVEPOINT, name="damaged")
+    folder = str(life.answer("sp").result["folder"])
+    assert life.stop() is None
+    world.store.replace(f"{folder}/{METADATA}", b"torn")
+    world.write(1)
+    life = world.begin()
+    life.read_all()
+    assert life.stop() is None
+    world.check_output()
+    assert world.store.stat(f"{folder}/{METADATA}") is not None
