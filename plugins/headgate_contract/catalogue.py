@@ -219,24 +219,19 @@ class Catalogue:
         return frozenset(accepted)
 
     def forgettable(self) -> tuple[SlotNumber, ...]:
-        """The slots that retention may delete, in the order in which it must, which may be broken off anywhere.
+        """The slots that retention may delete, in the order in which it must; it may be broken off anywhere.
 
-        None from the newest generation start on, and never a generation start. A completion stays while its snapshot is
-        retained, and while a completion that it retires stays: that one would be a candidate again.
+        None from the newest generation start on, never a generation start, and no completion of a retained snapshot.
+        Oldest first: a completion goes before the one that retires it, or it would be a candidate again.
         """
         newest = max((slot.number for slot in self.slots if isinstance(slot.record, GenerationStarted)), default=0)
-        staying = set(self._retained)
-        found = []
-        for slot in self.slots:
-            if slot.number >= newest or isinstance(slot.record, GenerationStarted):
-                continue
-            if isinstance(slot.record, SnapshotCompleted):
-                snapshot = slot.record.snapshot
-                if staying.intersection([snapshot.id, *slot.record.retires]):
-                    staying.add(snapshot.id)
-                    continue
-            found.append(slot.number)
-        return tuple(found)
+        below = [slot for slot in self.slots if slot.number < newest]
+        return tuple(
+            slot.number
+            for slot in below
+            if isinstance(slot.record, Stopped)
+            or (isinstance(slot.record, SnapshotCompleted) and not self.is_retained(slot.record.snapshot))
+        )
 
     def _ids_of(self, generation: Generation) -> Sequence[CheckpointId]:
         """The ids under which `generation` completed snapshots; all that it may have, where its slots were deleted."""

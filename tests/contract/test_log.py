@@ -147,14 +147,12 @@ class TestRead:
 class TornListing(MemoryStore):
     """Lists as a folder is listed while somebody writes to it: a newer entry is seen and an older one is not."""
 
-    unseen: str = ""
-    before_listing: str = ""
+    unseen: tuple[str, ...] = ()
+    """What each of the next listings does not show."""
 
     def list(self, folder: str) -> Listing:
-        found = super().list(folder)
-        kept = [info for info in found if not self.unseen or self.unseen not in info.path]
-        self.unseen = ""
-        return kept
+        unseen, self.unseen = self.unseen[:1], self.unseen[1:]
+        return [info for info in super().list(folder) if not any(name in info.path for name in unseen)]
 
 
 def test_a_listing_that_lacks_a_slot_which_was_written_meanwhile_makes_no_hole() -> None:
@@ -163,10 +161,32 @@ def test_a_listing_that_lacks_a_slot_which_was_written_meanwhile_makes_no_hole()
     log.append(None, started(1))
     for id in (1, 2, 3):
         log.append(SlotNumber(id), completed(id))
-    store.unseen = "00000003"
+    store.unseen = ("00000003",)
     assert [slot.number for slot in slot_log(store, STREAM).read()] == [1, 2, 3, 4]
-    store.unseen = "00000003"
+    store.unseen = ("00000003",)
     assert read_catalogue(store, STREAM).newest_slot == 4
+
+
+class BusyListing(TornListing):
+    """While it is listed for the second time two more slots are written, of which the listing shows only the newer."""
+
+    def list(self, folder: str) -> Listing:
+        if not self.unseen:
+            log = slot_log(open_store(self.url), STREAM)
+            log.append(SlotNumber(4), completed(4))
+            log.append(SlotNumber(5), completed(5))
+            self.unseen = ("00000005",)
+        return super().list(folder)
+
+
+def test_a_second_listing_is_torn_as_well_and_makes_no_hole_either() -> None:
+    store = BusyListing(f"memory://{unique()}")
+    log = slot_log(open_store(store.url), STREAM)
+    log.append(None, started(1))
+    for id in (1, 2, 3):
+        log.append(SlotNumber(id), completed(id))
+    store.unseen = ("00000003",)
+    assert [slot.number for slot in slot_log(store, STREAM).read()] == [1, 2, 3, 4]
 
 
 class Vanishing(MemoryStore):
