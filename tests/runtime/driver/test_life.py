@@ -77,7 +77,7 @@ def test_people_ask_for_savepoints_and_for_a_stop_and_are_answered(world: LifeWo
     assert (stopped.outcome, stopped.result["name"]) == (Outcome.DONE, "last")
     assert life.wait() is None
     assert {ref.name for ref in world.catalogue.snapshots if ref.kind is SnapshotKind.SAVEPOINT} == {"before", "last"}
-    back = world.begin("before")
+    back = world.begin("before", {"execution.checkpointing.interval": "1 h"})
     back.read_all()
     assert back.stop() is None
     world.check_output()
