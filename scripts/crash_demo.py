@@ -21,6 +21,9 @@ from tests.crash.fire import StreamUnderFire, kill_group, wait_gone  # noqa: E40
 from tests.crash.truth import write_input  # noqa: E402
 
 BACKENDS = ("hashmap", "rocksdb")
+SLOW = {"execution.checkpointing.interval": "4 s"}
+QUICK = {"execution.checkpointing.interval": "700 ms", "headgate.trigger-interval": "40 ms"}
+"""The stand-in for Spark is paced, or the records would be gone before the kills."""
 
 
 def main() -> int:
@@ -75,7 +78,8 @@ class Story:
             engine=arguments.engine,
             backend=backend,
             environment=environment,
-            settings={"execution.checkpointing.interval": "500 ms" if self._quick else "2 s"},
+            settings=QUICK if self._quick else SLOW,
+            files_per_batch=1 if self._quick else 2,
         )
         self._launched: Launched | None = None
         self._reached = 0
@@ -114,7 +118,7 @@ class Story:
 
     def _one_kill(self, number: int) -> None:
         """Most kills come when something is not in a checkpoint yet, some at any moment, some while it starts."""
-        moment = self._random.choices(("with work to lose", "at any moment", "while it starts"), (8, 1, 1))[0]
+        moment = self._random.choices(("with work to lose", "at any moment", "while it starts"), (18, 1, 1))[0]
         delay = self._random.uniform(0.2, self._longest)
         launched = self._start(f"kill {number} of {self._arguments.kills}", wait=moment != "while it starts")
         if moment != "while it starts":

@@ -39,6 +39,7 @@ class StandInEngine(Engine):
         self._setup = setup
         self._folder = Path(source.path)
         self._limit = source.max_files_per_trigger
+        self._pace_s = setup.settings["headgate.trigger-interval"].seconds
         self._book = FileListBook(setup.plan.source.uid, source.kind)
         self._thread = threading.Thread(target=self._run, name="stand-in", daemon=True)
         self._stopping = threading.Event()
@@ -97,6 +98,7 @@ class StandInEngine(Engine):
                 self._handler(MicroBatch(self._next, taken))
                 self._seen.update(taken)
                 self._next += 1
+                self._stopping.wait(self._pace_s)
         except StreamEnding:
             return
         except Exception as error:  # noqa: BLE001 - told to whoever asks for the failure
