@@ -171,6 +171,14 @@ def base_subsumed(lives: Lives) -> None:
     lives.checkpoint(retires=[three])
 
 
+def base_retired_and_forgotten(lives: Lives) -> None:
+    """As above, and retention has deleted the slot that completed it."""
+    lives.start()
+    lives.start(lives.checkpoint())
+    lives.retire(*lives.catalogue.snapshots)
+    lives.forget(*lives.catalogue.forgettable())
+
+
 History = Callable[[Lives], None]
 
 
@@ -218,6 +226,8 @@ TABLE = [
     Case(returned_to_the_abandoned_branch, "restore 2", "falling back", None, {3: "x"}, True),
     Case(base_retired, "refuse", "checkpoint 3 cannot be restored: it is retired.*`--fall-back` takes checkpoint 2"),
     Case(base_retired, "restore 2", "falling back: 1 newer", None, None, True),
+    Case(base_retired_and_forgotten, "refuse", "checkpoint 1 cannot be restored: it is retired"),
+    Case(base_retired_and_forgotten, "refuse", "no older snapshot", None, None, True),
     Case(newest_retired, "refuse", "checkpoint 3 cannot be restored: it is retired"),
     Case(everything_retired, "refuse", "retired: its files may be gone; no older snapshot"),
     Case(everything_retired, "refuse", "retired: its files may be gone; no older snapshot", None, None, True),
