@@ -88,7 +88,7 @@ class Story:
 
     def run(self) -> bool:
         """Start, kill, restore, ..., let it finish, check."""
-        files = 60 * self._arguments.kills if self._quick else 40 * self._arguments.kills
+        files = 100 * self._arguments.kills if self._quick else 80 * self._arguments.kills
         self._say(f"{self._arguments.records} records in {files} files, seed {self._arguments.seed}")
         write_input(
             self._stream.given, seed=self._arguments.seed, records=self._arguments.records, files=files, keys=20_000
@@ -125,6 +125,8 @@ class Story:
             self._stream.wait(launched.generation, lambda beat: beat.progress.batches > 0)
         time.sleep(delay)
         if moment == "with work to lose":
+            newest = self._stream.wait(launched.generation, lambda beat: True).progress.checkpoints
+            self._stream.wait(launched.generation, lambda beat: beat.progress.checkpoints > newest)
             self._stream.wait(
                 launched.generation, lambda beat: beat.progress.records > self._stream.newest_snapshot_records()
             )
