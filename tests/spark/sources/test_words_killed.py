@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,17 +53,8 @@ def server() -> Iterator[TextServer]:
         yield one
 
 
-@pytest.fixture
-def scratch() -> Iterator[str]:
-    """A folder with a short name: Spark puts Unix sockets into it."""
-    with tempfile.TemporaryDirectory(prefix="hg-") as folder:
-        yield folder
-
-
-def test_words_are_counted_once_over_kills_inside_and_between_micro_batches(
-    tmp_path: Path, scratch: str, server: TextServer
-):
-    environment = {"WORDS_PORT": str(server.port), "WORDS_OUT": str(tmp_path / "out"), "HEADGATE_WORK": scratch}
+def test_words_are_counted_once_over_kills_inside_and_between_micro_batches(tmp_path: Path, server: TextServer):
+    environment = {"WORDS_PORT": str(server.port), "WORDS_OUT": str(tmp_path / "out")}
     stream = Words(tmp_path, environment=environment, name="words")
     stream.deploy()
     server.held_at = TEXT.line_ends[200]
