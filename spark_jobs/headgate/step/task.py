@@ -17,6 +17,7 @@ from headgate.state.backends import backend_named
 from headgate.state.errors import ForeignKeyGroup
 from headgate.state.key_groups import KeyGroupRange, hash_bounds, key_group, subtask_range
 from headgate.state.versions import StateVersion
+from headgate.step.moments import in_utc
 from headgate.step.operators import HASH, KeyedOperator, StepClock, author_failed
 from headgate_contract.errors import BatchFailed
 from headgate_contract.ids import StreamName, VertexUid
@@ -101,6 +102,7 @@ class StepAck:
 def run(task: StepTask, subtask: int, task_attempt: int, batches: Iterator[pa.RecordBatch]) -> StepAck:
     """Run the step. Whatever fails, nothing of this attempt is left that another could take for its own."""
     writers = [(stage, stage.sink.writer(_sink_task(task, stage, subtask, task_attempt))) for stage in task.sinks]
+    batches = map(in_utc, batches)
     try:
         if task.keyed is None:
             ack = _pass_through(subtask, writers, batches)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 import headgate
 from headgate.sink.files import FilesSink
 from headgate.state.errors import ForeignKeyGroup
+from headgate.step.moments import in_utc
 from headgate.step.operators import HASH, AggregateOperator, Keyed, ProcessOperator
 from headgate.step.task import SinkStage, StepAck, StepTask, run
 from headgate_contract.errors import BatchFailed
@@ -212,6 +214,43 @@ def test_two_attempts_from_one_parent_share_no_file_and_either_may_win(directory
     for winner in (first.version, second.version):
         vertex.versions = {0: winner}
         assert number(vertex.batch(users("ann"))) == {"ann": 3}
+
+
+# ---- moments
+
+TOKYO = pa.timestamp("us", "Asia/Tokyo")
+UTC = pa.timestamp("us", "UTC")
+NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
+
+
+def test_state_does_not_depend_on_the_time_zone_of_the_session(directory: Path) -> None:
+    operator = AggregateOperator.of("counts", ("at",), {"last": headgate.max("seen")})
+    vertex = Vertex(operator, ("at",), "hashmap", directory, parallelism=1, hash_of=lambda key: 0)
+
+    def rows(kind: pa.DataType, seen: dt.datetime) -> pa.Table:
+        return pa.table({"at": pa.array([NOON], UTC).cast(kind), "seen": pa.array([seen], UTC).cast(kind)})
+
+    vertex.batch(rows(TOKYO, NOON))
+    later = NOON + dt.timedelta(hours=1)
+    assert vertex.batch(rows(UTC, later)) == [{"at": NOON, "last": later}]
+    assert vertex.batch(rows(pa.timestamp("us", "America/New_York"), NOON)) == [{"at": NOON, "last": later}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (TOKYO, UTC),
+        (pa.timestamp("us"), pa.timestamp("us")),
+        (pa.list_(TOKYO), pa.list_(UTC)),
+        (pa.struct([("a", TOKYO), ("b", pa.int64())]), pa.struct([("a", UTC), ("b", pa.int64())])),
+        (pa.map_(pa.string(), pa.list_(TOKYO)), pa.map_(pa.string(), pa.list_(UTC))),
+        (pa.int64(), pa.int64()),
+    ],
+)
+def test_moments_are_in_utc_wherever_they_stand(kind: pa.DataType, expected: pa.DataType) -> None:
+    batch = pa.RecordBatch.from_arrays([pa.nulls(2, kind)], names=["x"])
+    assert in_utc(batch).schema.field("x").type == expected
+    assert in_utc(in_utc(batch)) == in_utc(batch)
 
 
 # ---- Arrow functions
