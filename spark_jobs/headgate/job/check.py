@@ -1,6 +1,6 @@
-"""Checks a job before it is deployed: `python -m headgate.job.check JOBFILE --settings JSON`.
+"""Checks a job before it is deployed: `python -m headgate.job.check JOBFILE --settings JSON [--directory DIR]`.
 
-Prints one line of JSON, last, on stdout: {"ok": true, "plan": {...}, "warnings": [...]}, or {"ok": false, "error": ...,
+Prints one line of JSON on stdout: {"ok": true, "plan": {...}, "warnings": [...]}, or {"ok": false, "error": ...,
 "traceback": ...}. What the job file itself prints goes to stderr. Ends with 0 or 2.
 """
 
@@ -14,25 +14,47 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from headgate.job.loading import load_job, shortened
+from headgate.job.loading import author_lines, load_job
 from headgate.job.plan import LinearPlan, describe, linear_plan
 from headgate.source.files import FilesSource
-from headgate_contract.errors import HeadgateError
+from headgate_contract.errors import BadConfiguration, HeadgateError
 from headgate_contract.settings import Settings
 
+Verdict = dict[str, Any]
 
-def check(path: Path, settings: Settings) -> dict[str, Any]:
-    """The verdict on the job file at `path`."""
-    warnings: list[str] = []
+
+def check(path: Path, settings: str = "{}", directory: Path | None = None) -> Verdict:
+    """The verdict on the job file at `path`, with settings as JSON, run in `directory`. No job makes it raise."""
+    path = path.absolute()
     try:
-        job, _ = load_job(path)
-        plan = linear_plan(job)
-        description = describe(plan, settings)
-        _check_columns(plan, warnings)
+        if directory is not None:
+            os.chdir(directory)
+        return _check(path, _read_settings(settings))
     except HeadgateError as error:
-        return {"ok": False, "error": str(error), "traceback": ""}
-    except Exception as error:  # noqa: BLE001 - whatever the author's code raises is the verdict
-        return {"ok": False, "error": f"{type(error).__name__}: {error}", "traceback": shortened(error, path)}
+        lines = author_lines(error.__cause__ or error, path)
+        told = bool(lines) and lines[-1] in str(error)
+        return {"ok": False, "error": str(error), "traceback": "" if told else "\n".join(lines)}
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the author's code raises is the verdict
+        lines = author_lines(error, path)
+        return {"ok": False, "error": f"{type(error).__name__}: {error}", "traceback": "\n".join(lines)}
+
+
+def _read_settings(text: str) -> Settings:
+    try:
+        given = json.loads(text)
+    except ValueError as error:
+        raise BadConfiguration(f"the settings {text!r} are no JSON: {error}") from None
+    if not isinstance(given, dict):
+        raise BadConfiguration(f"the settings {text!r} are no JSON object")
+    return Settings(given)
+
+
+def _check(path: Path, settings: Settings) -> Verdict:
+    warnings: list[str] = []
+    job, _ = load_job(path)
+    plan = linear_plan(job)
+    description = describe(plan, settings)
+    _check_columns(plan, settings, warnings)
     _warn_of_paths(plan, warnings)
     if settings["execution.checkpointing.interval"] is None:
         warnings.append(
@@ -42,7 +64,7 @@ def check(path: Path, settings: Settings) -> dict[str, Any]:
     return {"ok": True, "plan": description, "warnings": warnings}
 
 
-def _check_columns(plan: LinearPlan, warnings: list[str]) -> None:
+def _check_columns(plan: LinearPlan, settings: Settings, warnings: list[str]) -> None:
     if not plan.transforms and plan.keyed is None:
         return
     if os.environ.get("HEADGATE_TEST_ENGINE") == "stand-in":
@@ -54,7 +76,7 @@ def _check_columns(plan: LinearPlan, warnings: list[str]) -> None:
     if schema is None:
         warnings.append(f"the columns of source {plan.source.uid} are known only when it runs: nothing was checked")
         return
-    check_columns(plan, schema)
+    check_columns(plan, schema, settings)
 
 
 def _warn_of_paths(plan: LinearPlan, warnings: list[str]) -> None:
@@ -68,12 +90,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="headgate.job.check", description=__doc__)
     parser.add_argument("job", type=Path)
     parser.add_argument("--settings", default="{}")
+    parser.add_argument("--directory", type=Path)
     arguments = parser.parse_args()
-    verdict_to = os.dup(1)
+    verdict_to = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what the job prints, Spark's JVM included
     with contextlib.redirect_stdout(sys.stderr):
-        verdict = check(arguments.job.absolute(), Settings(json.loads(arguments.settings)))
-    os.write(verdict_to, (json.dumps(verdict) + "\n").encode())
+        verdict = check(arguments.job, arguments.settings, arguments.directory)
+    with verdict_to:
+        verdict_to.write(json.dumps(verdict, default=str) + "\n")
     return 0 if verdict["ok"] else 2
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from headgate.job.graph import (
@@ -34,6 +35,7 @@ class Job:
             raise JobInvalid(f"a job's name is a text, not {name!r}")
         self.name = name
         self.vertices: dict[VertexUid, Vertex] = {}
+        self._derived_from: dict[VertexUid, str] = {}
 
     def source(self, uid: str, source: Source, *, name: str | None = None) -> Stream:
         """Add a source. `uid` is what its position is found again by after a restart; `name` is only shown."""
@@ -54,8 +56,12 @@ class Job:
         return vertex.uid
 
     def _derived_uid(self, parent: VertexUid, what: str) -> VertexUid:
-        taken = sum(1 for uid in self.vertices if uid.startswith(f"{parent}.{what}"))
-        return VertexUid(f"{parent}.{what}{taken + 1}")
+        """A uid for a vertex that keeps no state and was given none; as short behind ten others as behind one."""
+        base = self._derived_from.get(parent, parent[:80].rstrip("."))
+        numbered = (VertexUid(f"{base}.{what}{number}") for number in count(1))
+        uid = next(uid for uid in numbered if uid not in self.vertices)
+        self._derived_from[uid] = base
+        return uid
 
 
 class Stream:

@@ -13,6 +13,8 @@ from types import ModuleType
 from headgate.job.job import Job
 from headgate_contract.errors import HeadgateError, JobInvalid
 
+_HEADGATE = Path(__file__).parent.parent
+
 
 def load_job(path: Path) -> tuple[Job, ModuleType]:
     """Import the file at `path` and return its Job and its module.
@@ -33,10 +35,10 @@ def load_job(path: Path) -> tuple[Job, ModuleType]:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except HeadgateError as error:
-        line = _author_line(error, path)
-        raise JobInvalid(f"{path}{line}: {error.what}", hint=error.hint) from error
     except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        if isinstance(error, HeadgateError):
+            raise JobInvalid(f"{path}{_author_line(error, path)}: {error.what}", hint=error.hint) from error
         raise JobInvalid(f"the job file {path} does not import: {shortened(error, path)}") from error
     jobs = {id(value): value for value in vars(module).values() if isinstance(value, Job)}
     if len(jobs) != 1:
@@ -50,19 +52,25 @@ def file_sha256(path: Path) -> str:
 
 
 def shortened(error: BaseException, path: Path) -> str:
-    """The error with the frames of the author's own folder, newest last; a syntax error as Python shows it."""
+    """The error with the lines of the author's own folder on its way; a syntax error as Python shows it."""
     if isinstance(error, SyntaxError):
         return "".join(traceback.format_exception_only(error)).strip()
-    folder = str(path.parent.absolute())
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if str(Path(frame.filename).absolute()).startswith(folder) and "site-packages" not in frame.filename
-    ]
-    lines = [f"  {frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in frames[-5:]]
-    return "\n".join([f"{type(error).__name__}: {error}", *lines])
+    return "\n".join([f"{type(error).__name__}: {error}", *author_lines(error, path)])
+
+
+def author_lines(error: BaseException, path: Path) -> list[str]:
+    """The last lines of code of the author's own folder that led to the error, newest last."""
+    folder = path.parent.absolute()
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_authors(Path(frame.filename), folder)]
+    return [f"  {frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in frames[-5:]]
+
+
+def _is_authors(file: Path, folder: Path) -> bool:
+    if not file.is_absolute() or not file.is_relative_to(folder):
+        return False  # <frozen importlib._bootstrap> and its kin are no files
+    return "site-packages" not in file.parts and not file.is_relative_to(_HEADGATE)
 
 
 def _author_line(error: BaseException, path: Path) -> str:
-    own = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path.absolute()]
     return f", line {own[-1].lineno}" if own else ""

@@ -9,6 +9,7 @@ from typing import Any
 from headgate.job.graph import ArrowVertex, KeyedVertex, SinkVertex, SourceVertex, TransformVertex, Vertex
 from headgate.job.job import Job
 from headgate_contract.errors import JobInvalid
+from headgate_contract.ids import VertexUid
 from headgate_contract.settings import Settings
 
 
@@ -124,8 +125,11 @@ def describe(plan: LinearPlan, settings: Settings) -> dict[str, Any]:
                 "state": plan.keyed.operator.state_names,
             }
         )
+    shown: set[VertexUid] = set()
     for end in plan.sinks:
-        vertices += [{"uid": vertex.uid, "name": vertex.name, "kind": "map"} for vertex in end.functions]
+        maps = [vertex for vertex in end.functions if vertex.uid not in shown]
+        shown.update(vertex.uid for vertex in maps)
+        vertices += [{"uid": vertex.uid, "name": vertex.name, "kind": "map"} for vertex in maps]
         vertices.append({"uid": end.vertex.uid, "name": end.vertex.name, "kind": "sink"})
     return {
         "job": plan.job,

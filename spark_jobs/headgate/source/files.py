@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 from headgate.source.base import Source
@@ -32,7 +33,7 @@ class FilesSource(Source):
 
 
 def files(
-    path: str,
+    path: str | Path,
     *,
     format: str = "text",
     schema: str | None = None,
@@ -45,6 +46,7 @@ def files(
     may replay it. `schema` is a DDL string ("id BIGINT, name STRING"); text needs none. A relative path is seen from
     the folder that the job was deployed in.
     """
+    path = str(path)
     if format not in FORMATS:
         raise JobInvalid(f"files({path!r}): the format {format!r} is not known", hint=f"known are {', '.join(FORMATS)}")
     if format != "text" and not schema:

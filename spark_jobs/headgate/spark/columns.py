@@ -5,6 +5,8 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+from pyspark.sql import SparkSession
+
 from headgate.job.plan import LinearPlan
 from headgate.source.base import Source
 from headgate.source.files import FilesSource
@@ -12,7 +14,7 @@ from headgate.source.rate import RateSource
 from headgate.source.socket import SocketSource
 from headgate.spark.chain import apply_transforms, check_schema
 from headgate.spark.session import start_session
-from headgate_contract.errors import JobInvalid
+from headgate_contract.errors import JobInvalid, LaunchFailed
 from headgate_contract.settings import Settings
 
 
@@ -28,12 +30,16 @@ def known_schema(source: Source) -> str | None:
     return None
 
 
-def check_columns(plan: LinearPlan, schema: str) -> None:
-    """Raise JobInvalid, naming transform or column, if the chain cannot run on `schema`."""
+def check_columns(plan: LinearPlan, schema: str, settings: Settings) -> None:
+    """Raise JobInvalid, naming transform or column, if the chain cannot run on `schema`.
+
+    The session has what the stream's settings give Spark (catalogues, packages), and one thread of this process.
+    """
     with tempfile.TemporaryDirectory(prefix="headgate-check-", ignore_cleanup_errors=True) as folder:
         empty = Path(folder) / "empty"
         empty.mkdir()
-        session = start_session("headgate check", Settings({"spark.master": "local[1]"}), Path(folder) / "spark")
+        spark = {key: value for key, value in settings.spark.items() if not key.startswith("spark.submit.")}
+        session = _start(Settings({**spark, "spark.master": "local[1]"}), Path(folder) / "spark")
         try:
             try:
                 frame = session.readStream.schema(schema).format("json").load(empty.as_uri())
@@ -43,3 +49,14 @@ def check_columns(plan: LinearPlan, schema: str) -> None:
             check_schema(plan, apply_transforms(plan, frame))
         finally:
             session.stop()
+
+
+def _start(settings: Settings, directory: Path) -> SparkSession:
+    try:
+        return start_session("headgate check", settings, directory)
+    except Exception as error:
+        line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise LaunchFailed(
+            f"Spark does not start here, so the columns cannot be checked: {line}",
+            hint="it needs Java 17 or newer on the PATH or in JAVA_HOME; stderr says more",
+        ) from error
