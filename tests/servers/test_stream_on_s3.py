@@ -49,7 +49,7 @@ def _kill_and_restore(tmp_path: Path, backend: str, kills: int) -> None:
     try:
         for _ in range(kills):
             launched = stream.start()
-            stream.wait(launched.generation, lambda beat: beat.progress.batches > 0)
+            stream.wait(launched.generation, lambda beat: beat.progress.batches > 0 or beat.progress.records == RECORDS)
             time.sleep(chance.uniform(0.2, 1.5))
             kill_group(launched)
         launched = stream.start()
