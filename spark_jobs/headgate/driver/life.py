@@ -209,7 +209,8 @@ class Life:
         except StreamEnding:
             raise
         except Exception as error:
-            self._loop.post(BatchFailed(cause=f"micro-batch {batch.number} failed: {error}"))
+            gone = self._engine.failure()  # then the error is only how the batch has noticed
+            self._loop.post(BatchFailed(cause=gone or f"micro-batch {batch.number} failed: {error}"))
             raise
         result = self._result(grant.cut, acks, position)
         self._collect_garbage(grant.cut.after(result))

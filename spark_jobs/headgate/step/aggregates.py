@@ -40,9 +40,6 @@ class Aggregate:
             return pc.divide(total, pc.if_else(pc.equal(number, 0), None, number))
         return stored[0]
 
-    def result_type(self, input_type: pa.DataType | None) -> pa.DataType:
-        return pa.float64() if self.kind == "avg" else self.accumulators[0].type_of(input_type)
-
 
 def _ordered(input_type: pa.DataType | None) -> pa.DataType:
     """What a least or greatest value is kept in: the column's own type."""

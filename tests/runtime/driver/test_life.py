@@ -144,6 +144,25 @@ def test_an_engine_that_ends_by_itself_fails_the_life(world: LifeWorld) -> None:
     assert str(error) == "the Spark context has stopped"
 
 
+class DyingEngine(StandInEngine):
+    """Goes away while a micro-batch runs, as a JVM may."""
+
+    is_gone = False
+
+    def run(self, batch: MicroBatch, task: StepTask) -> list[StepAck]:
+        self.is_gone = True
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    def failure(self) -> str | None:
+        return "Spark's JVM is gone" if self.is_gone else None
+
+
+def test_a_batch_that_fails_because_its_engine_is_gone_says_so(world: LifeWorld) -> None:
+    world.engine_class = DyingEngine
+    world.write(1)
+    assert str(world.begin().wait()) == "Spark's JVM is gone"
+
+
 def test_a_stop_by_signal_whose_snapshot_fails_is_tried_again(world: LifeWorld) -> None:
     world.write(1)
     life = world.begin(settings={"execution.checkpointing.interval": "1 h"})
