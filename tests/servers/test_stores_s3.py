@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,19 @@ from tests.servers.moto import options
 pytestmark = pytest.mark.servers
 
 
+@pytest.fixture
+def store(opened: ObjectStore) -> Iterator[ObjectStore]:
+    """What a class has opened, which takes a second: emptied after each test."""
+    yield opened
+    opened.delete_all("")
+
+
 class TestMotoStore(ObjectStoreSuite):
     ROUNDS = 3
 
-    @pytest.fixture
-    def store(self, moto: str) -> ObjectStore:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def opened(cls, moto: str) -> ObjectStore:
         return open_store(f"s3://{BUCKET}/{unique()}", options(moto))
 
     def test_a_bucket_that_is_not_there_is_named(self, moto: str) -> None:
@@ -58,8 +67,9 @@ class TestMotoStore(ObjectStoreSuite):
 class TestMinioStore(ObjectStoreSuite):
     ROUNDS = 20
 
-    @pytest.fixture
-    def store(self) -> ObjectStore:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def opened(cls) -> ObjectStore:
         assert "AWS_ENDPOINT_URL" in os.environ, "no MinIO: `make test-minio` starts one and says where it is"
         return open_store(f"s3://{BUCKET}/{unique()}")
 
