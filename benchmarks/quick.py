@@ -98,7 +98,9 @@ def headgate_round(base: Path, settings: Settings, rows: int, keys: int, batches
     slots.append(None, started)
     plan = linear_plan(counting_job(rows, keys))
     life: list[Life] = []
-    setup = EngineSetup(stream=stream, plan=plan, settings=settings, directory=base / "engine")
+    setup = EngineSetup(
+        stream=stream, generation=Generation(1), plan=plan, settings=settings, directory=base / "engine"
+    )
     engine = TimedEngine(setup, batches, lambda: life[0].ask_to_stop("enough"))
     heart = Heart(store, stream, Generation(1))
     heart.start(2000, "")

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from headgate_contract.errors import InvalidName
-from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName, SlotNumber, StreamName
+from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName, SlotNumber, StreamName, VertexUid
 
 METADATA = "_metadata"
 HEARTBEATS = "fleet/heartbeats"
@@ -77,6 +77,10 @@ class StreamPaths:
 
     def savepoint(self, name: SavepointName) -> str:
         return f"{self.savepoints}/{name}"
+
+    def source_log(self, uid: VertexUid) -> str:
+        """Where a source keeps what its server will not send again."""
+        return f"{self.root}/logs/{uid}"
 
     @property
     def history(self) -> str:

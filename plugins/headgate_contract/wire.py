@@ -23,7 +23,7 @@ VERSIONS = {
     "snapshot": 1,
     "stream": 1,
     "manifest": 1,
-    "plan": 1,
+    "segment": 1,
 }
 """The newest version of each kind that this release reads and the one that it writes."""
 

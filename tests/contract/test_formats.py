@@ -33,7 +33,7 @@ BODIES: dict[str, Any] = {
     "stream": records.StreamCopy,
 }
 LOGS = ("slot", "decision")
-OTHERS = {"manifest", "plan"}  # what sinks, sources and job validation put into the same envelope
+OTHERS = {"manifest", "segment"}  # what sinks and sources put into the same envelope
 
 
 def read(kind: str, data: bytes) -> object:

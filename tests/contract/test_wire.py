@@ -192,8 +192,8 @@ class TestEnvelope:
             wire.decode("answer", data, records.Answer, "here")
 
     def test_bytes_are_one_line_of_json_with_sorted_keys(self) -> None:
-        assert wire.encode("plan", {"b": 1, "a": ["ü", None]}) == (
-            '{"body":{"a":["ü",null],"b":1},"headgate":"plan","version":1}\n'.encode()
+        assert wire.encode("segment", {"b": 1, "a": ["ü", None]}) == (
+            '{"body":{"a":["ü",null],"b":1},"headgate":"segment","version":1}\n'.encode()
         )
 
     def test_a_checksum_is_that_of_the_bytes(self) -> None:

@@ -25,7 +25,9 @@ RECORDS = 20_000
 
 @pytest.fixture
 def stream(tmp_path: Path):
-    under_fire = StreamUnderFire(tmp_path, settings={"execution.checkpointing.interval": "1 s"})
+    under_fire = StreamUnderFire(
+        tmp_path / "a folder, 100% with spaces", settings={"execution.checkpointing.interval": "1 s"}
+    )
     launched: list[Launched] = []
     yield under_fire, launched
     for one in launched:

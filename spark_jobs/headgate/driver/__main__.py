@@ -118,7 +118,13 @@ def _setup(
     job, _ = load_job(path)
     plan = linear_plan(job)
     engine_setup = EngineSetup(
-        stream=stream, plan=plan, settings=settings, directory=work / "engine", log=started.log, shared=store.url
+        stream=stream,
+        generation=started.generation,
+        plan=plan,
+        settings=settings,
+        directory=work / "engine",
+        log=started.log,
+        shared=store.url,
     )
     return LifeSetup(
         store=store,

@@ -11,6 +11,7 @@ from typing import Any
 from headgate.job.plan import LinearPlan
 from headgate.source.positions import PositionBook
 from headgate.step.task import StepAck, StepTask
+from headgate_contract.ids import Generation, StreamName
 from headgate_contract.settings import Settings
 
 Json = dict[str, Any]
@@ -28,7 +29,8 @@ class MicroBatch:
 class EngineSetup:
     """What an engine is made from."""
 
-    stream: str
+    stream: StreamName
+    generation: Generation
     plan: LinearPlan
     settings: Settings
     directory: Path

@@ -89,7 +89,7 @@ class LineLog:
 
     def header(self, segment: int) -> SegmentHeader:
         path = self._path(segment, "json")
-        found: SegmentHeader = wire.decode("manifest", self._store.read(path), SegmentHeader, path)
+        found: SegmentHeader = wire.decode("segment", self._store.read(path), SegmentHeader, path)
         return found
 
     def begin(self, segment: int, *, resumes: bool) -> SegmentWriter:
@@ -104,7 +104,7 @@ class LineLog:
         if known and known[-1] < segment:
             header = self._following(header, self.header(known[-1]))
         self._store.create(self._path(segment, "lines"), b"")
-        if segment in known or not self._store.create(self._path(segment, "json"), wire.encode("manifest", header)):
+        if segment in known or not self._store.create(self._path(segment, "json"), wire.encode("segment", header)):
             raise Conflict(f"source {self.source!r}: generation {segment} has begun its segment of the log already")
         return SegmentWriter(self, header)
 

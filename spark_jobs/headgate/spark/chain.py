@@ -91,7 +91,7 @@ def root_cause(error: BaseException) -> str:
     """What went wrong in a Python worker or in the JVM, in a line, without Spark's wrapping."""
     text = str(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    marks = [index for index, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
+    marks = [index for index, line in enumerate(lines) if "Traceback (most recent call last)" in line]
     if marks:
         for line in lines[marks[-1] + 1 :]:
             kind, colon, rest = line.partition(":")

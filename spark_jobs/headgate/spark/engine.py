@@ -28,7 +28,7 @@ class SparkEngine(Engine):
     def __init__(self, setup: EngineSetup) -> None:
         self._setup = setup
         self._folder = setup.directory / "query"
-        self._reader = reader_of(setup.plan.source.source, setup.plan.source.uid, setup.stream, setup.shared)
+        self._reader = reader_of(setup.plan.source.source, setup.plan.source.uid, setup)
         self._session: SparkSession | None = None
         self._frame: DataFrame | None = None
         self._query: StreamingQuery | None = None
@@ -58,7 +58,8 @@ class SparkEngine(Engine):
             except StreamEnding:
                 self._stopping.wait()  # Spark waits for this callback when it stops: hold it, but no longer
 
-        writer = self._frame.writeStream.foreachBatch(on_batch).option("checkpointLocation", self._folder.as_uri())
+        location = f"file://{self._folder}"  # as it is: Spark does not decode a URI
+        writer = self._frame.writeStream.foreachBatch(on_batch).option("checkpointLocation", location)
         pace = self._setup.settings["headgate.trigger-interval"]
         self._query = writer.trigger(processingTime=f"{int(pace)} milliseconds").start()
 
@@ -85,10 +86,13 @@ class SparkEngine(Engine):
         if self._stopping.is_set():
             return
         self._stopping.set()
-        for what, stop in (("query", self._query), ("session", self._session)):
-            if stop is None:
-                continue
-            done = threading.Thread(target=_quietly, args=(what, stop.stop), daemon=True)
+        ends: list[tuple[str, Callable[[], None]]] = [("reader", self._reader.close)]
+        if self._query is not None:
+            ends.append(("query", self._query.stop))
+        if self._session is not None:
+            ends.append(("session", self._session.stop))
+        for what, stop in ends:
+            done = threading.Thread(target=_quietly, args=(what, stop), daemon=True)
             done.start()
             done.join(timeout=20)
 

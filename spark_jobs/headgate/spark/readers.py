@@ -10,6 +10,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from headgate.driver.engine import EngineSetup
 from headgate.source.base import Source
 from headgate.source.files import FilesSource
 from headgate.source.positions import FileListBook, InlineBook, PositionBook
@@ -143,8 +144,8 @@ class RateReader(Reader):
         return {**position, "begun": begun.read_text()} if begun.exists() else position
 
 
-def reader_of(source: Source, uid: str, stream: str, shared: str) -> Reader:
-    """The reader of a source's description."""
+def reader_of(source: Source, uid: str, life: EngineSetup) -> Reader:
+    """The reader of a source's description, for one life."""
     match source:
         case FilesSource():
             return FilesReader(source, uid)
@@ -153,5 +154,5 @@ def reader_of(source: Source, uid: str, stream: str, shared: str) -> Reader:
         case SocketSource():
             from headgate.spark.socket_reader import SocketReader
 
-            return SocketReader(source, uid, stream, shared)
+            return SocketReader(source, uid, life.stream, life.shared, life.generation)
     raise JobInvalid(f"source {uid!r} is of a kind that Spark does not read here: {source.kind}")

@@ -39,14 +39,22 @@ def start_session(name: str, settings: Settings, directory: Path) -> SparkSessio
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ["SPARK_LOCAL_DIRS"] = str(directory / "local")
     wanted = spark_settings(settings)
-    options = f"-Dlog4j2.configurationFile={log4j.as_uri()} -Djava.io.tmpdir={directory} -XX:+UseParallelGC"
+    options = (
+        f"-Dlog4j2.configurationFile={log4j.as_uri()} {_quoted(f'-Djava.io.tmpdir={directory}')} -XX:+UseParallelGC"
+    )
     wanted.setdefault("spark.python.unix.domain.socket.dir", str(_socket_folder()))
     wanted["spark.driver.extraJavaOptions"] = f"{options} {wanted.get('spark.driver.extraJavaOptions', '')}".strip()
-    wanted.setdefault("spark.sql.warehouse.dir", (directory / "warehouse").as_uri())
+    wanted.setdefault("spark.sql.warehouse.dir", f"file://{directory}/warehouse")
     builder = SparkSession.builder.appName(name)
     for key, value in wanted.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def _quoted(option: str) -> str:
+    """One option of Java's, whatever is in it, as Spark's launcher splits them."""
+    escaped = option.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def _socket_folder() -> Path:

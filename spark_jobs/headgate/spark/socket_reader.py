@@ -19,11 +19,10 @@ from headgate.source.positions import InlineBook
 from headgate.source.socket import SocketSource
 from headgate.source.socket_feed import SocketFeed
 from headgate.spark.readers import Reader
-from headgate_contract.catalogue import read_catalogue
-from headgate_contract.errors import Conflict, JobInvalid
-from headgate_contract.ids import StreamName, VertexUid
+from headgate_contract.errors import JobInvalid
+from headgate_contract.ids import Generation, StreamName, VertexUid
 from headgate_contract.paths import StreamPaths
-from headgate_contract.store import ObjectStore, open_store
+from headgate_contract.store import open_store
 from headgate_contract.store_local import LocalStore
 
 Json = dict[str, Any]
@@ -34,9 +33,7 @@ _BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 class SocketReader(Reader):
     """One life of a socket source: its own segment of the log, and the thread that fills it from `seed` on."""
 
-    def __init__(
-        self, source: SocketSource, uid: str, stream: str, shared: str, *, generation: int | None = None
-    ) -> None:
+    def __init__(self, source: SocketSource, uid: str, stream: StreamName, shared: str, generation: Generation) -> None:
         store = open_store(shared)
         if not isinstance(store, LocalStore):
             raise JobInvalid(
@@ -45,9 +42,9 @@ class SocketReader(Reader):
             )
         self._source = source
         self._store = store
-        self._folder = log_folder(StreamName(stream), VertexUid(uid))
+        self._folder = StreamPaths(stream).source_log(VertexUid(uid))
         self._log = LineLog(store, self._folder, uid)
-        self._segment = newest_generation(store, StreamName(stream)) if generation is None else generation
+        self._segment = generation
         self._feed: SocketFeed | None = None
         self.book = InlineBook(uid, source.kind)
 
@@ -77,22 +74,6 @@ class SocketReader(Reader):
     def close(self) -> None:
         if self._feed is not None:
             self._feed.close()
-
-
-def log_folder(stream: StreamName, uid: VertexUid) -> str:
-    """Where a source's log lies, from the root."""
-    return f"{StreamPaths(stream).root}/logs/{uid}"
-
-
-def newest_generation(store: ObjectStore, stream: StreamName) -> int:
-    """The number of this life: a driver is made right after it has found itself to be the newest.
-
-    Should a successor have started in between, the two of them want one segment: only one gets it.
-    """
-    newest = read_catalogue(store, stream).newest_generation
-    if newest is None:
-        raise Conflict(f"stream {stream} has no generation that could read its sources")
-    return newest.generation
 
 
 class LinesDataSource(DataSource):

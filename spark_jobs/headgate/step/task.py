@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,6 +155,7 @@ def _keyed(
         return StepAck(subtask=subtask, rows_in=0, rows_out=0, version=None, sinks=_finish(writers))
     rows = pa.Table.from_batches(received)
     _refuse_null_keys(keyed, rows)
+    rows = _with_one_zero(keyed, rows)
     _refuse_foreign_rows(keyed, subtask, key_groups, rows)
     session = backend_named(keyed.backend).open(
         None if parent is None else StateVersion.from_json(parent),
@@ -202,6 +204,19 @@ def _refuse_null_keys(keyed: KeyedStage, rows: pa.Table) -> None:
                 f"step {keyed.uid!r}: {rows.column(key).null_count} records have no value in the key column {key!r}",
                 hint="filter or fill them in a transform before key_by",
             )
+
+
+def _with_one_zero(keyed: KeyedStage, rows: pa.Table) -> pa.Table:
+    """Keys are compared as SQL groups them, Arrow groups by bits: so 0.0 for -0.0 and one NaN for all."""
+    for key in keyed.keys:
+        place = rows.schema.get_field_index(key)
+        field = rows.schema.field(place)
+        if pa.types.is_floating(field.type):
+            column = rows.column(place)
+            nan, zero = (pa.scalar(value, field.type) for value in (math.nan, 0.0))
+            column = pc.if_else(pc.equal(column, zero), zero, pc.if_else(pc.is_nan(column), nan, column))
+            rows = rows.set_column(place, field, column)
+    return rows
 
 
 def _write(writers: list[tuple[SinkStage, SinkWriter]], batch: pa.RecordBatch) -> None:

@@ -114,7 +114,14 @@ class LifeWorld:
         checked = Settings({**self.settings, **(settings or {})})
         work = self.base / f"g{started.generation}"
         engine = self.engine_class(
-            EngineSetup(stream=STREAM, plan=plan, settings=checked, directory=work / "engine", shared=self.store.url)
+            EngineSetup(
+                stream=STREAM,
+                generation=started.generation,
+                plan=plan,
+                settings=checked,
+                directory=work / "engine",
+                shared=self.store.url,
+            )
         )
         slots = slot_log(self.store, STREAM)
         slots.read()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import pickle
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,30 @@ def test_a_missing_parent_file_fails_the_batch_and_is_not_taken_for_empty(direct
         path.unlink()
     with pytest.raises(Exception, match=r"state file .* is missing"):
         vertex.run(users("ann"))
+
+
+def first_seen(rows: pa.Table, keyed: Keyed) -> pa.Table:
+    keyed.put("seen", pa.table({"times": pa.array([1] * len(keyed.keys), pa.int64())}))
+    return pa.Table.from_batches([keyed.keys.keys])
+
+
+def a_float(word: str) -> float:
+    return struct.unpack("<d", bytes.fromhex(word))[0]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_both_zeros_are_one_key_and_so_are_all_nans(directory: Path, backend: str) -> None:
+    zeros, nans = [0.0, -0.0], [a_float("000000000000f87f"), a_float("010000000000f8ff")]
+    for name in ("count", "process"):
+        (directory / name).mkdir()
+    key = {"user": pa.array([*zeros, *nans, 1.5], pa.float64())}
+    count = Vertex(COUNT, KEYS, backend, directory / "count", hash_of=lambda key: 0)
+    out = count.batch(pa.table(key))
+    assert sorted((str(row["user"]), row["n"]) for row in out) == [("0.0", 2), ("1.5", 1), ("nan", 2)]
+    seen = {"seen": pa.schema({"times": pa.int64()})}
+    operator = ProcessOperator.of("first", first_seen, pa.schema({"user": pa.float64()}), seen)
+    process = Vertex(operator, KEYS, backend, directory / "process", hash_of=lambda key: 0)
+    assert len(process.batch(pa.table(key))) == 3
 
 
 # ---- what it acknowledges

@@ -11,6 +11,7 @@ import pytest
 from headgate.source.socket import SocketSource, socket
 from headgate.spark.socket_reader import SocketReader
 from headgate_contract.errors import Conflict, Fenced, JobInvalid, StorageError
+from headgate_contract.ids import Generation, StreamName
 from scripts.text_server import Text, TextServer, make_text
 from tests.spark.sources.queries import Lives, Taken, rows_of
 
@@ -31,7 +32,8 @@ def source_of(server: TextServer, max_bytes: int = 8_000) -> SocketSource:
 
 
 def reader(tmp_path: Path, source: SocketSource, generation: int) -> SocketReader:
-    return SocketReader(source, "lines", "words", (tmp_path / "root").as_uri(), generation=generation)
+    root = (tmp_path / "root").as_uri()
+    return SocketReader(source, "lines", StreamName("words"), root, Generation(generation))
 
 
 def lines_of(batches: list[Taken]) -> list[str]:
@@ -118,4 +120,4 @@ def test_an_overtaken_driver_reads_nothing(lives: Lives, tmp_path: Path, server:
 
 def test_a_root_that_is_no_file_system_is_refused_by_name(server: TextServer):
     with pytest.raises(JobInvalid, match="a socket source keeps its log on a file system, and memory://x is none"):
-        SocketReader(source_of(server), "lines", "words", "memory://x", generation=1)
+        SocketReader(source_of(server), "lines", StreamName("words"), "memory://x", Generation(1))
