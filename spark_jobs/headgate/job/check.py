@@ -17,6 +17,7 @@ from typing import Any
 from headgate.job.loading import author_lines, load_job
 from headgate.job.plan import LinearPlan, describe, linear_plan
 from headgate.source.files import FilesSource
+from headgate.spark.tuning import spark_settings
 from headgate_contract.errors import BadConfiguration, HeadgateError
 from headgate_contract.settings import Settings
 
@@ -54,6 +55,7 @@ def _check(path: Path, settings: Settings) -> Verdict:
     job, _ = load_job(path)
     plan = linear_plan(job)
     description = describe(plan, settings)
+    spark_settings(settings)
     _check_columns(plan, settings, warnings)
     _warn_of_paths(plan, warnings)
     if settings["execution.checkpointing.interval"] is None:

@@ -11,6 +11,22 @@ from headgate.source.base import Source
 from headgate_contract.errors import JobInvalid
 
 FORMATS = ("text", "json", "csv", "parquet")
+BYTES_PER_TRIGGER = 128 << 20
+
+_REFUSED = {
+    "cleanSource": "it removes a file that no checkpoint has behind it yet; remove files yourself, when every retained "
+    "snapshot has them behind it",
+    "sourceArchiveDir": "it belongs to cleanSource, which is refused",
+    "ignoreMissingFiles": "the records of a file that is gone would be lost silently; keep files while they are needed",
+    "ignoreCorruptFiles": "the records of a damaged file would be lost silently; mend the file, or move it away",
+    "fileNameOnly": "a second file of the same name in another folder would never be read; leave it out",
+    "latestFirst": "files are read oldest first, so that a replay reads them in the same order; leave it out",
+    "maxFileAge": "files are read however old they are; leave it out",
+    "maxFilesPerTrigger": "say files(max_files_per_trigger=...)",
+    "maxBytesPerTrigger": "say files(max_bytes_per_trigger=...)",
+    "path": "the folder is the first argument of files(...)",
+}
+"""Spark's options that lose or repeat records or undo what the source itself sets, and what to do instead."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +37,9 @@ class FilesSource(Source):
     path: str
     format: str
     schema: str | None
-    max_files_per_trigger: int
+    max_files_per_trigger: int | None
+    max_bytes_per_trigger: int | None
+    """Exactly one of the two is set: Spark takes no more."""
     options: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -37,14 +55,19 @@ def files(
     *,
     format: str = "text",
     schema: str | None = None,
-    max_files_per_trigger: int = 100,
+    max_files_per_trigger: int | None = None,
+    max_bytes_per_trigger: int | None = None,
     options: Mapping[str, str] | None = None,
 ) -> FilesSource:
-    """Read the files that appear in the folder `path`, oldest first, at most `max_files_per_trigger` in a micro-batch.
+    """Read the files that appear in the folder `path`, oldest first.
 
+    A micro-batch takes at most `max_files_per_trigger` files, or files of at most `max_bytes_per_trigger` together, but
+    one file at least; say one of the two, or neither for 128 MiB.
     A file must appear whole (write it elsewhere, then rename), keep its content, and stay while a retained snapshot
     may replay it. `schema` is a DDL string ("id BIGINT, name STRING"); text needs none. A relative path is seen from
     the folder that the job was deployed in.
+    `options` go to Spark's reader, except those that would lose records. A JSON or CSV line that does not fit the
+    schema fails the stream; with options={"mode": "PERMISSIVE"} it becomes nulls instead.
     """
     path = str(path)
     if format not in FORMATS:
@@ -55,10 +78,23 @@ def files(
         )
     if format == "text" and schema:
         raise JobInvalid(f"files({path!r}): text has the one column 'value STRING' and takes no schema")
-    if (
-        isinstance(max_files_per_trigger, bool)
-        or not isinstance(max_files_per_trigger, int)
-        or max_files_per_trigger < 1
-    ):
-        raise JobInvalid(f"files({path!r}): max_files_per_trigger is {max_files_per_trigger!r}, it must be 1 or more")
-    return FilesSource(path, format, schema, max_files_per_trigger, dict(options or {}))
+    for name, limit in (("files", max_files_per_trigger), ("bytes", max_bytes_per_trigger)):
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+            raise JobInvalid(f"files({path!r}): max_{name}_per_trigger is {limit!r}, it must be 1 or more")
+    if max_files_per_trigger is not None and max_bytes_per_trigger is not None:
+        raise JobInvalid(
+            f"files({path!r}) has both max_files_per_trigger and max_bytes_per_trigger", hint="Spark takes one of them"
+        )
+    if max_files_per_trigger is None and max_bytes_per_trigger is None:
+        max_bytes_per_trigger = BYTES_PER_TRIGGER
+    given = dict(options or {})
+    _refuse_losing(path, given)
+    if format in ("json", "csv") and "mode" not in map(str.lower, given):
+        given["mode"] = "FAILFAST"  # Spark's own default makes a row of nulls of a line that it cannot read
+    return FilesSource(path, format, schema, max_files_per_trigger, max_bytes_per_trigger, given)
+
+
+def _refuse_losing(path: str, options: Mapping[str, str]) -> None:
+    for refused, why in _REFUSED.items():
+        if refused.lower() in map(str.lower, options):  # as Spark reads them
+            raise JobInvalid(f"files({path!r}): the option {refused!r} is refused", hint=why)

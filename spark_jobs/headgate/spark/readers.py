@@ -86,7 +86,10 @@ class FilesReader(Reader):
                 )
             path = f"file://{absolute}"  # as it is: Spark does not decode a URI
         reader = session.readStream.format(self._source.format)
-        reader = reader.option("maxFilesPerTrigger", self._source.max_files_per_trigger)
+        if self._source.max_files_per_trigger is not None:
+            reader = reader.option("maxFilesPerTrigger", self._source.max_files_per_trigger)
+        if self._source.max_bytes_per_trigger is not None:
+            reader = reader.option("maxBytesPerTrigger", self._source.max_bytes_per_trigger)
         reader = reader.option("maxFileAge", "36500d")  # by default Spark drops what is a week older than the newest
         if self._source.schema is not None:
             reader = reader.schema(self._source.schema)

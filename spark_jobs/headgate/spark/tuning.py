@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+from headgate_contract.errors import BadConfiguration
 from headgate_contract.settings import Settings
 
 _CHECKPOINT = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -37,20 +40,35 @@ DEFAULTS = {
     "spark.driver.memory": "1g",
 }
 
+_LOSING = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles")
+_MASTER = re.compile(r"local(\[(\*|\d+)])?")
+
 
 def spark_settings(settings: Settings) -> dict[str, str]:
-    """What the session is built with: the defaults, what follows from the settings, and then the user's own."""
+    """What the session is built with: the defaults, what follows from the settings, and then the user's own.
+
+    Raises BadConfiguration, naming the setting, for what would lose records or cannot run.
+    """
+    _check(settings)
     parallelism = str(settings["parallelism.default"])
     follows = {
         "spark.master": settings["spark.master"],
         "spark.sql.shuffle.partitions": parallelism,
         "spark.default.parallelism": parallelism,
     }
-    if not settings["spark.master"].startswith("local"):
-        for key in ("spark.driver.bindAddress", "spark.driver.host"):
-            follows[key] = ""
-        # heartbeats: an executor counts as lost when a driver would
-        follows["spark.executor.heartbeatInterval"] = f"{settings['heartbeat.interval']}ms"
-        follows["spark.network.timeout"] = f"{settings['heartbeat.timeout']}ms"
     merged = {**DEFAULTS, **follows, **settings.spark}
     return {key: value for key, value in merged.items() if value != ""}
+
+
+def _check(settings: Settings) -> None:
+    if not _MASTER.fullmatch(settings["spark.master"]):
+        raise BadConfiguration(
+            f"spark.master is {settings['spark.master']!r}: a driver and its workers are on one host",
+            hint="it is local[N], with the number of tasks that may run at once",
+        )
+    for key in _LOSING:
+        if settings.spark.get(key, "false").strip().lower() != "false":
+            raise BadConfiguration(
+                f"{key} is refused: the records of such a file would be lost silently",
+                hint="remove it; keep source files while a snapshot needs them, and mend or move away damaged ones",
+            )

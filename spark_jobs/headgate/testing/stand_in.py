@@ -30,7 +30,7 @@ _POLL_S = 0.05
 
 
 class StandInEngine(Engine):
-    """Hands over the files of a folder, `max_files_per_trigger` at a time, oldest first."""
+    """Hands over the files of a folder, `max_files_per_trigger` at a time, by name; it knows no limit in bytes."""
 
     def __init__(self, setup: EngineSetup) -> None:
         source = setup.plan.source.source

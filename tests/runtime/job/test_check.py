@@ -96,6 +96,13 @@ def test_a_bad_job_gives_its_verdict_and_exit_code_2(text: str, tmp_path: Path) 
     [
         ("{", "the settings '{' are no JSON: "),
         ("[1]", r"the settings '\[1\]' are no JSON object"),
+        (
+            '{"spark.master": "spark://host:7077"}',
+            "spark.master is 'spark://host:7077': a driver",
+        ),
+        ('{"spark.master": "local[4,3]"}', "spark.master is 'local[4,3]'"),
+        ('{"spark.sql.files.ignoreCorruptFiles": true}', "spark.sql.files.ignoreCorruptFiles is refused"),
+        ('{"spark.sql.files.ignoreMissingFiles": "TRUE"}', "spark.sql.files.ignoreMissingFiles is refused"),
         ('{"state.backnd.type": "hashmap"}', "unknown setting 'state.backnd.type'; did you mean 'state.backend.type'?"),
     ],
 )

@@ -43,11 +43,48 @@ def test_a_socket_is_exact_only_if_its_server_resumes():
         ({"schema": "value STRING"}, "takes no schema"),
         ({"max_files_per_trigger": 0}, "max_files_per_trigger is 0"),
         ({"max_files_per_trigger": True}, "max_files_per_trigger is True"),
+        ({"max_bytes_per_trigger": 0}, "max_bytes_per_trigger is 0"),
+        ({"max_bytes_per_trigger": 1, "max_files_per_trigger": 1}, "has both max_files_per_trigger and max_bytes"),
     ],
 )
 def test_files_that_cannot_be_meant_are_refused(arguments: dict[str, Any], why: str):
     with pytest.raises(JobInvalid, match=why):
         sources.files("in/", **arguments)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "cleanSource",
+        "sourceArchiveDir",
+        "ignoreMissingFiles",
+        "ignoreCorruptFiles",
+        "fileNameOnly",
+        "latestFirst",
+        "maxFileAge",
+        "maxFilesPerTrigger",
+        "maxBytesPerTrigger",
+        "path",
+    ],
+)
+def test_options_of_spark_that_lose_records_or_change_the_order_are_refused(option: str):
+    for spelled in (option, option.upper()):
+        with pytest.raises(JobInvalid, match=f"the option '{option}' is refused; "):
+            sources.files("in/", options={spelled: "true"})
+
+
+def test_a_micro_batch_of_files_is_limited_in_bytes_unless_the_author_counts_files():
+    assert sources.files("in/").max_bytes_per_trigger == 128 << 20
+    assert sources.files("in/", max_bytes_per_trigger=5).max_bytes_per_trigger == 5
+    assert sources.files("in/", max_files_per_trigger=5).max_bytes_per_trigger is None
+
+
+@pytest.mark.parametrize("format", ["json", "csv"])
+def test_a_line_that_does_not_fit_fails_the_stream_unless_the_author_says_otherwise(format: str):
+    assert sources.files("in/", format=format, schema="a INT").options == {"mode": "FAILFAST"}
+    own = {"MODE": "PERMISSIVE"}
+    assert sources.files("in/", format=format, schema="a INT", options=own).options == own
+    assert sources.files("in/").options == {}
 
 
 @pytest.mark.parametrize("arguments", [{"rows_per_second": 0}, {"rows_per_batch": 0}, {"rows_per_batch": 1.5}])

@@ -122,3 +122,29 @@ def test_files_that_a_snapshot_has_behind_it_may_go(lives: Lives, tmp_path: Path
     (folder / "f00000.parquet").unlink()
     with lives.life(reader_of(folder), first.snapshot) as query:
         assert rows_of(query.take(2)) == sorted(made[1] + made[2])
+
+
+def test_a_micro_batch_is_limited_in_bytes_and_takes_one_file_at_least(lives: Lives, tmp_path: Path):
+    folder = tmp_path / "in"
+    made = [write(folder, number, "text") for number in range(1, 5)]
+    length = (folder / "f00001.text").stat().st_size
+    for limit, expected in ((2 * length, [made[0] + made[1], made[2] + made[3]]), (1, made)):
+        reader = FilesReader(files(str(folder), max_bytes_per_trigger=limit), "records")
+        with lives.life(reader) as query:
+            assert [sorted(batch.rows) for batch in query.take(len(expected))] == expected
+
+
+@pytest.mark.parametrize(("format", "torn"), [("json", '{"id": 2, "na'), ("csv", "2")])
+def test_a_torn_line_fails_the_stream_and_becomes_nulls_only_when_asked_for(
+    lives: Lives, tmp_path: Path, format: str, torn: str
+):
+    folder = tmp_path / "in"
+    made = write(folder, 0, format, rows=1)
+    with (folder / f"f00000.{format}").open("a") as file:
+        file.write(torn)
+    with lives.life(reader_of(folder, format)) as query:
+        assert "FAILFAST" in query.wait_for_failure()
+    source = files(str(folder), format=format, schema=SCHEMA, options={"mode": "PERMISSIVE"})
+    with lives.life(FilesReader(source, "records")) as query:
+        (batch,) = query.take(1)
+    assert (len(batch.rows), batch.rows[0]) == (2, made[0])
