@@ -62,8 +62,9 @@ class Life:
         self._stop_posted = False
         self._attempt = 0
         self._vertex = self._stateful_vertex()
+        history = setup.catalogue.generations[0].launch  # it names the log itself, not only the stream
         self._sinks: Mapping[VertexUid, SinkCommitter] = {
-            end.vertex.uid: end.vertex.sink.committer(setup.stream, end.vertex.uid, self._generation)
+            end.vertex.uid: end.vertex.sink.committer(setup.stream, end.vertex.uid, self._generation, history)
             for end in self._plan.sinks
         }
         self._shared = SharedFiles()
@@ -258,6 +259,8 @@ class Life:
         subtasks = [ack.subtask for ack in acks]
         if len(set(subtasks)) != len(subtasks):
             raise StreamFailed(f"the step acknowledged a subtask twice: {sorted(subtasks)}")
+        if self._vertex is not None and set(subtasks) != set(range(self._vertex.parallelism)):
+            raise StreamFailed(f"of {self._vertex.parallelism} subtasks the step acknowledged only {sorted(subtasks)}")
         versions = {ack.subtask: ack.version for ack in acks if ack.version is not None}
         staged: dict[VertexUid, tuple[dict[str, object], ...]] = {}
         for ack in sorted(acks, key=lambda ack: ack.subtask):

@@ -84,8 +84,11 @@ class Sink(ABC):
         """A writer for this attempt. Called in the task."""
 
     @abstractmethod
-    def committer(self, stream: StreamName, sink: VertexUid, generation: Generation) -> SinkCommitter:
-        """The driver's half. One per life; not for use by several threads at once."""
+    def committer(self, stream: StreamName, sink: VertexUid, generation: Generation, history: str) -> SinkCommitter:
+        """The driver's half. One per life; not for use by several threads at once.
+
+        `history` is the same for all generations of a stream, and another for a stream of its name on another root.
+        """
 
 
 class SinkWriter(ABC):

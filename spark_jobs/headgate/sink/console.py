@@ -67,7 +67,7 @@ class ConsoleSink(Sink):
     def writer(self, task: SinkTask) -> SinkWriter:
         return ConsoleWriter(task, self.rows)
 
-    def committer(self, stream: StreamName, sink: VertexUid, generation: Generation) -> SinkCommitter:
+    def committer(self, stream: StreamName, sink: VertexUid, generation: Generation, history: str) -> SinkCommitter:
         return ConsoleCommitter(sink, self.rows)
 
 

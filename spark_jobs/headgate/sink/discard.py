@@ -46,7 +46,7 @@ class DiscardSink(Sink):
     def writer(self, task: SinkTask) -> SinkWriter:
         return DiscardWriter()
 
-    def committer(self, stream: StreamName, sink: VertexUid, generation: Generation) -> DiscardCommitter:
+    def committer(self, stream: StreamName, sink: VertexUid, generation: Generation, history: str) -> DiscardCommitter:
         return DiscardCommitter(sink)
 
 

@@ -71,10 +71,10 @@ class FilesSink(Sink):
 
         return FilesWriter(self._store(), task, self.format, self.compression)
 
-    def committer(self, stream: StreamName, sink: VertexUid, generation: Generation) -> SinkCommitter:
+    def committer(self, stream: StreamName, sink: VertexUid, generation: Generation, history: str) -> SinkCommitter:
         from headgate.sink.files_committer import FilesCommitter
 
-        return FilesCommitter(self._store(), stream, sink, generation, threads=THREADS)
+        return FilesCommitter(self._store(), stream, sink, generation, history, threads=THREADS)
 
     def _store(self) -> ObjectStore:
         """A process opens a target once: to connect to S3 takes longer than to write a small batch."""

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from headgate.sink.base import BeginReport, Group, SinkCommitter, not_made_by, staged_names
 from headgate.sink.files_layout import PUBLISHED, Manifest, SinkFile, SinkLayout, file_of
-from headgate.sink.files_lives import Life, Lives, fenced, next_life
+from headgate.sink.files_lives import Life, Lives, fenced, foreign, next_life
 from headgate_contract import wire
 from headgate_contract.errors import CorruptObject, ObjectMissing, SinkFailed
 from headgate_contract.ids import CheckpointId, Generation, StreamName, VertexUid
@@ -64,12 +64,19 @@ class FilesCommitter(SinkCommitter):
     """Publishes to `store`, the sink's target."""
 
     def __init__(
-        self, store: ObjectStore, stream: StreamName, sink: VertexUid, generation: Generation, *, threads: int = 1
+        self,
+        store: ObjectStore,
+        stream: StreamName,
+        sink: VertexUid,
+        generation: Generation,
+        history: str,
+        *,
+        threads: int = 1,
     ) -> None:
         self._store = store
         self._layout = SinkLayout(stream, sink)
         self._generation = generation
-        self._lives = Lives(store, self._layout, generation)
+        self._lives = Lives(store, self._layout, generation, history)
         self._threads = threads
 
     def begin(
@@ -132,7 +139,7 @@ class FilesCommitter(SinkCommitter):
             known = max([*lineage, *groups, *seen.manifests], default=0)
             life = next_life(last, self._generation, lineage, known)
             with self._fenced_before_failed():
-                self._refuse_foreign_history(lineage, seen)
+                self._refuse_unknown_history(last, lineage, seen)
                 plan = self._plan(last, life, seen, groups, wanted)
             plan.delete = [
                 path for path, generation in seen.staged.items() if path not in kept and generation <= self._generation
@@ -198,13 +205,10 @@ class FilesCommitter(SinkCommitter):
             self._layout.place(manifest.group, file, at) in seen.lengths for at in others for file in manifest.files
         )
 
-    def _refuse_foreign_history(self, lineage: frozenset[CheckpointId], seen: _Seen) -> None:
-        """A life without a past finds nothing of its own generation, unless the stream's root is not the former one."""
-        if lineage or not seen.manifests:
-            return
-        newest = self._stored(max(seen.manifests))
-        if newest.generation >= self._generation:
-            raise self._foreign(newest)
+    def _refuse_unknown_history(self, last: Life, lineage: frozenset[CheckpointId], seen: _Seen) -> None:
+        """A folder that does not say whose it is may be taken over only by a life that stands on groups in it."""
+        if not last.history and seen.manifests and not lineage & seen.manifests:
+            raise self._foreign(self._stored(max(seen.manifests)))
 
     def _check_present(self, manifest: Manifest, place: int, seen: _Seen) -> None:
         """Raise SinkFailed, before anything is changed, if a file that has to become visible is gone or torn."""
@@ -345,13 +349,9 @@ class FilesCommitter(SinkCommitter):
         )
 
     def _foreign(self, stored: Manifest) -> SinkFailed:
-        return SinkFailed(
-            f"{self._store.url}/{self._layout.manifest(stored.group)} holds other files than group {stored.group} of "
-            f"this stream has: it was written by generation {stored.generation} of another history of "
-            f"stream {self._layout.stream}",
-            hint=f"give the sink another path, or remove {self._layout.folder} below it together with the files that "
-            "the former stream published",
-        )
+        name = self._layout.manifest(stored.group)
+        what = f"{name} holds other files than group {stored.group} of this stream has: it was written by"
+        return foreign(self._store, self._layout, what, stored.generation)
 
     def _way_out(self, group: CheckpointId) -> str:
         return (

@@ -10,11 +10,11 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from headgate.sink.files_layout import PUBLISHED, SinkLayout
-from headgate_contract.errors import Fenced, SlotTaken
+from headgate_contract.errors import Fenced, SinkFailed, SlotTaken
 from headgate_contract.ids import CheckpointId, Generation, SlotNumber
 from headgate_contract.log import ExclusiveLog
 from headgate_contract.paths import number_of
@@ -40,6 +40,8 @@ class Life:
     """No group that existed at this start has a higher id; all higher ones are born later."""
     moved: tuple[Span, ...]
     """The ids that were ever retracted, in order; all others are where they were published."""
+    history: str = ""
+    """Whose folder it is: a stream's name comes again on another root, its history does not. Older records lack it."""
 
     def place(self, group: CheckpointId) -> int:
         at = bisect_right(self.moved, int(group), key=lambda span: span.first)
@@ -68,7 +70,7 @@ def next_life(last: Life, generation: Generation, lineage: Iterable[CheckpointId
         wanted = run < len(visible) and visible[run][0] <= first
         place = last.place(CheckpointId(first))
         _extend(spans, Span(first, after - 1, place if (place % 2 == 1) == wanted else place + 1))
-    return Life(generation, known, tuple(span for span in spans if span.place != PUBLISHED))
+    return Life(generation, known, tuple(span for span in spans if span.place != PUBLISHED), last.history)
 
 
 def _runs(ids: list[CheckpointId]) -> list[tuple[int, int]]:
@@ -93,16 +95,17 @@ def _extend(spans: list[Span], span: Span) -> None:
 class Lives:
     """The log of lives of one sink. Not for use by several threads at once."""
 
-    def __init__(self, store: ObjectStore, layout: SinkLayout, generation: Generation) -> None:
+    def __init__(self, store: ObjectStore, layout: SinkLayout, generation: Generation, history: str) -> None:
         self._store = store
         self._layout = layout
         self._generation = generation
+        self._history = history
         self._log: ExclusiveLog[Life] = ExclusiveLog(store, layout.lives, "manifest", Life)
         self._newest: SlotNumber | None = None
         self._looked = False
 
     def newest(self) -> Life:
-        """The newest life, looked up anew."""
+        """The newest life, looked up anew. Raises SinkFailed if it is of another history."""
         if not self._looked:
             numbers = [number_of(info.path) for info in self._store.list(self._layout.lives)]
             self._newest = max((number for number in numbers if number is not None), default=None)
@@ -110,7 +113,10 @@ class Lives:
         while self._log.peek(self._following()) is not None:
             self._newest = self._following()
         slot = None if self._newest is None else self._log.peek(self._newest)
-        return UNBORN if slot is None else slot.record
+        life = UNBORN if slot is None else slot.record
+        if life.history not in ("", self._history):
+            raise foreign(self._store, self._layout, f"{self._layout.lives} says that it belongs to", life.generation)
+        return life
 
     def check_newest(self) -> Life:
         """The newest life. Raises Fenced if a newer generation's is among those that have begun."""
@@ -126,7 +132,7 @@ class Lives:
         """
         while True:
             last = self.check_newest()
-            life = decide(last)
+            life = replace(decide(last), history=self._history)
             if life == last and self._newest is not None:
                 return life
             try:
@@ -145,4 +151,12 @@ def fenced(layout: SinkLayout, life: Life, generation: Generation, what: str) ->
         f"generation {life.generation} {what}",
         hint=f"if this is a new stream of that name, give the sink another path, or remove {layout.folder} below it "
         "together with the files that the former stream published",
+    )
+
+
+def foreign(store: ObjectStore, layout: SinkLayout, what: str, generation: int) -> SinkFailed:
+    return SinkFailed(
+        f"{store.url}/{what} generation {generation} of another history of stream {layout.stream}",
+        hint=f"give the sink another path, or remove {layout.folder} below it together with the files that the former "
+        "stream published",
     )

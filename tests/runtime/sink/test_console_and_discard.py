@@ -27,7 +27,7 @@ def test_a_group_is_printed_at_its_commit_as_a_table(capsys: pytest.CaptureFixtu
     sink = console()
     writer = sink.writer(task(epoch=4))
     writer.write(rows([1, 20], ["a", None]))
-    committer = sink.committer(STREAM, SINK, Generation(1))
+    committer = sink.committer(STREAM, SINK, Generation(1), "history")
     handles = writer.finish()
     committer.prepare(handles)
     assert capsys.readouterr().out == ""
@@ -49,7 +49,7 @@ def test_only_the_first_rows_are_kept_in_an_ack_and_printed(capsys: pytest.Captu
         writer.write(batch(range(10, 1010)))
         handles += writer.finish()
     assert len(json.dumps(handles)) < 400
-    sink.committer(STREAM, SINK, Generation(1)).commit(CheckpointId(7), handles)
+    sink.committer(STREAM, SINK, Generation(1), "history").commit(CheckpointId(7), handles)
     out = capsys.readouterr().out.splitlines()
     assert out[0] == "-- out: checkpoint 7, epochs 4 to 5: 2,004 rows, the first 3 of them"
     assert out[1:] == ["   id", "   0", "   1", "   10"]
@@ -62,7 +62,7 @@ def test_values_are_shortened_and_stay_on_their_line(capsys: pytest.CaptureFixtu
     writer.write(pa.RecordBatch.from_pydict({"v": ["x" * 500, "a\nb\tc"], "b": [b"\x01\xff", None], "t": [moment] * 2}))
     handles = writer.finish()
     assert json.loads(json.dumps(handles)) == list(handles)
-    sink.committer(STREAM, SINK, Generation(1)).commit(ONE, handles)
+    sink.committer(STREAM, SINK, Generation(1), "history").commit(ONE, handles)
     out = capsys.readouterr().out.splitlines()
     assert len(out) == 4
     assert "x" * 59 + "…" in out[2]
@@ -75,7 +75,7 @@ def test_what_a_restart_carries_is_printed_again_and_says_so(capsys: pytest.Capt
     writer = sink.writer(task())
     writer.write(batch([1]))
     handles = writer.finish()
-    committer = sink.committer(STREAM, SINK, Generation(2))
+    committer = sink.committer(STREAM, SINK, Generation(2), "history")
     given_up = (CheckpointId(2), handles)
     report = committer.begin(frozenset({ONE}), [(ONE, handles)], [given_up], frozenset())
     assert report == BeginReport(committed=(ONE,))
@@ -89,7 +89,7 @@ def test_a_group_without_rows_is_not_printed(capsys: pytest.CaptureFixture[str])
     writer.write(batch([1]))
     writer.abort()
     assert writer.finish() == ()
-    committer = console().committer(STREAM, SINK, Generation(1))
+    committer = console().committer(STREAM, SINK, Generation(1), "history")
     committer.commit(ONE, ())
     committer.discard(())
     assert capsys.readouterr().out == ""
@@ -122,7 +122,7 @@ def test_discard_counts_and_drops() -> None:
     assert handles == ({"rows": 2},)
     writer.abort()
     assert writer.finish() == ()
-    committer = sink.committer(STREAM, SINK, Generation(1))
+    committer = sink.committer(STREAM, SINK, Generation(1), "history")
     assert isinstance(committer, DiscardCommitter)
     committer.prepare(handles)
     committer.discard(handles)
@@ -135,6 +135,6 @@ def test_discard_counts_and_drops() -> None:
 
 @pytest.mark.parametrize("sink", [console(), discard()], ids=lambda sink: sink.kind)
 def test_the_handles_of_another_kind_of_sink_are_refused(sink: object) -> None:
-    committer = sink.committer(STREAM, SINK, Generation(1))  # type: ignore[attr-defined]
+    committer = sink.committer(STREAM, SINK, Generation(1), "history")  # type: ignore[attr-defined]
     with pytest.raises(SinkFailed, match="the handles of sink out were made by another kind of sink"):
         committer.commit(ONE, ({"staged": "x", "rows": 1},))

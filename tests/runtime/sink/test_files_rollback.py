@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from headgate.sink.base import BeginReport
@@ -181,7 +183,29 @@ def test_the_same_group_under_other_files_is_refused(world: World) -> None:
         world.begin(2, [1, 2, 3], carried=[3])
 
 
-def test_a_stream_that_starts_anew_on_another_root_is_refused_at_its_start(world: World) -> None:
-    with pytest.raises(SinkFailed, match=r"another history of stream orders; give the sink another path, or remove"):
-        world.begin(1, [])
+def test_a_stream_of_the_same_name_on_another_root_is_refused_in_every_generation(world: World) -> None:
+    other = replace(world, history="second", groups={})
+    for generation in (1, 2, 3, 7):
+        with pytest.raises(SinkFailed, match=r"of another history of stream orders; give the sink another path, or"):
+            other.begin(generation, [])
+        other.complete(generation, generation)
+        with pytest.raises(SinkFailed, match="of another history of stream orders"):
+            other.commit(generation, generation)
+        with pytest.raises(SinkFailed, match="of another history of stream orders"):
+            other.begin(generation, [generation], carried=[generation])
     assert world.visible() == world.rows(1, 2, 3)
+    assert world.begin(2, [1, 2, 3]).retracted == ()
+
+
+def test_a_folder_of_an_older_release_goes_to_whom_stands_on_its_groups() -> None:
+    old = World(history="")
+    old.begin(1, [])
+    old.complete(1, 1)
+    old.commit(1, 1)
+    for stranger in (1, 2, 3):
+        with pytest.raises(SinkFailed, match="of another history of stream orders"):
+            replace(old, history="second").begin(stranger, [])
+    replace(old, history="first").begin(2, [1])
+    with pytest.raises(SinkFailed, match="of another history of stream orders"):
+        replace(old, history="second").begin(3, [1])
+    assert replace(old, history="first").begin(3, []).retracted == ids(1)

@@ -29,7 +29,7 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_an_authors_sink_publishes_to_a_bucket(endpoint: str) -> None:
     sink = FilesSink(f"s3://{BUCKET}/author", storage_options=options(endpoint))
     sink.check()
-    committer = sink.committer(STREAM, SINK, Generation(1))
+    committer = sink.committer(STREAM, SINK, Generation(1), "history")
     committer.begin(frozenset(), [], [], frozenset())
     handles = []
     for subtask in range(10):

@@ -33,7 +33,7 @@ def test_a_relative_path_is_meant_from_where_the_driver_runs(tmp_path: Path, mon
     writer.write(batch([1]))
     handles = writer.finish()
     monkeypatch.chdir(tmp_path / "driver")
-    sink.committer(STREAM, SINK, Generation(1)).commit(CheckpointId(1), handles)
+    sink.committer(STREAM, SINK, Generation(1), "history").commit(CheckpointId(1), handles)
     assert visible_ids((tmp_path / "driver" / "out").as_uri()) == [1]
     assert os.listdir(tmp_path / "worker") == []
 

@@ -31,7 +31,7 @@ def publish(sink: FilesSink, *batches: pa.RecordBatch) -> None:
     for rows in batches:
         writer.write(rows)
     handles = writer.finish()
-    committer = sink.committer(STREAM, SINK, Generation(1))
+    committer = sink.committer(STREAM, SINK, Generation(1), "history")
     committer.begin(frozenset(), [], [(CheckpointId(9), handles)], frozenset())
     committer.begin(frozenset({CheckpointId(9)}), [(CheckpointId(9), handles)], [], frozenset())
 
@@ -52,7 +52,7 @@ def test_what_is_written_appears_at_the_commit_and_not_before(tmp_path: Path, fo
     assert handle["rows"] == 3
     assert handle["bytes"] == (tmp_path / "out" / handle["staged"]).stat().st_size
     assert visible_ids((tmp_path / "out").as_uri(), format) == []
-    sink.committer(STREAM, SINK, Generation(1)).commit(CheckpointId(5), (handle,))
+    sink.committer(STREAM, SINK, Generation(1), "history").commit(CheckpointId(5), (handle,))
     assert visible_ids((tmp_path / "out").as_uri(), format) == [1, 2, 3]
     (visible,) = [path.name for path in (tmp_path / "out").iterdir() if path.is_file()]
     assert visible == f"part-00000005-g1-0-{handle['unique']}.{format}"
@@ -69,7 +69,7 @@ def test_off_local_disks_a_file_is_written_here_and_uploaded(
     assert len(list(tmp_path.iterdir())) == 1
     handles = writer.finish()
     assert list(tmp_path.iterdir()) == []
-    sink.committer(STREAM, SINK, Generation(1)).commit(CheckpointId(5), handles)
+    sink.committer(STREAM, SINK, Generation(1), "history").commit(CheckpointId(5), handles)
     assert visible_ids(sink.path, format) == [1, 2]
 
 

@@ -73,6 +73,7 @@ class World:
     split_moves: bool = False
     sink: VertexUid = SINK
     options: Mapping[str, Any] = field(default_factory=dict)
+    history: str = "first"
 
     @cached_property
     def store(self) -> ObjectStore:
@@ -81,6 +82,7 @@ class World:
     def copy(self) -> World:
         """The same, in another place."""
         other = World(f"{self.url}-{uuid.uuid4().hex}", dict(self.groups), self.split_moves, self.sink, self.options)
+        other.history = self.history
         if self.url.startswith("file://"):
             shutil.copytree(self.url.removeprefix("file://"), other.url.removeprefix("file://"))
             return other
@@ -113,7 +115,7 @@ class World:
         self, generation: int, before: Callable[[str], object] | None = None, *, threads: int = 1
     ) -> FilesCommitter:
         store = self.store if before is None else SteppingStore(self.store, before, split_moves=self.split_moves)
-        return FilesCommitter(store, STREAM, self.sink, Generation(generation), threads=threads)
+        return FilesCommitter(store, STREAM, self.sink, Generation(generation), self.history, threads=threads)
 
     def begin(
         self,

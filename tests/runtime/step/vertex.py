@@ -68,7 +68,7 @@ class RowsSink(Sink):
     def writer(self, task: SinkTask) -> RowsWriter:
         return RowsWriter(self.fails_at)
 
-    def committer(self, stream: StreamName, sink: VertexUid, generation: Generation) -> SinkCommitter:
+    def committer(self, stream: StreamName, sink: VertexUid, generation: Generation, history: str) -> SinkCommitter:
         return DiscardCommitter(sink)
 
 
