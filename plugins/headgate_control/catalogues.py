@@ -79,11 +79,11 @@ class Catalogues:
             slot = logs.slots.append(catalogue.newest_slot, record)
         return Slot(slot.number, record)
 
-    def append_slot(self, catalogue: Catalogue, record: SlotRecord) -> None:
-        """Write a slot after those of `catalogue`. Raises SlotTaken if anybody else wrote there."""
-        logs = self._of(catalogue.stream)
+    def append_slot(self, stream: StreamName, after: SlotNumber, record: SlotRecord) -> None:
+        """Write the slot after `after`, which the caller wrote itself. Raises SlotTaken if anybody else wrote there."""
+        logs = self._of(stream)
         with logs.lock:
-            logs.slots.append(catalogue.newest_slot, record)
+            logs.slots.append(after, record)
 
     def decide(self, stream: StreamName, record: DecisionRecord) -> Slot[DecisionRecord]:
         """Add a decision after all that are there."""

@@ -16,7 +16,7 @@ from headgate_contract.errors import (
     StreamRunning,
 )
 from headgate_contract.heartbeats import StreamState, read_heartbeat
-from headgate_contract.ids import Generation, StreamName
+from headgate_contract.ids import Generation, SlotNumber, StreamName
 from headgate_contract.process import this_host
 from headgate_contract.records import Deployed, GenerationStarted, Stopped, StopWanted
 from headgate_contract.restore import Named, Newest, Refuse
@@ -57,6 +57,7 @@ class _Claimed:
     """A generation that is ours to launch."""
 
     record: GenerationStarted
+    slot: SlotNumber
     before: Catalogue
     deployed: Deployed
     place: Place
@@ -119,7 +120,7 @@ class Starter:
             note.generation, note.text = claimed.record.generation, claimed.record.decision.reason
             wish = stop_wanted_of(self.catalogues.look(stream), lost.generation)
             if wish is not None:
-                return self._withdraw(stream, claimed, wish)
+                return self._withdraw(stream, claimed, wish, lost.generation)
             return self._launch(stream, claimed, order)
 
     def _claim_start(self, stream: StreamName, order: Order, note: Note) -> _Claimed:
@@ -165,8 +166,8 @@ class Starter:
             accept_duplicates=order.question.accept_duplicates,
             replaces=replaces,
         )
-        self.catalogues.claim(catalogue, record)
-        return _Claimed(record, catalogue, deployed, place, (*explanation.warnings, *warnings))
+        slot = self.catalogues.claim(catalogue, record)
+        return _Claimed(record, slot.number, catalogue, deployed, place, (*explanation.warnings, *warnings))
 
     def _launch(self, stream: StreamName, claimed: _Claimed, order: Order) -> Launched:
         if order.kill_old:
@@ -203,12 +204,18 @@ class Starter:
             return _not_needed(status, f"somebody else restarted it: {who_runs(status)}")
         return _not_needed(status, f"generation {lost} lives: it has just written to the log")
 
-    def _withdraw(self, stream: StreamName, claimed: _Claimed, wish: StopWanted) -> NotNeeded:
-        """Somebody wanted the stream stopped while this recovery claimed it: the claim ends before it began."""
+    def _withdraw(self, stream: StreamName, claimed: _Claimed, wish: StopWanted, lost: Generation) -> NotNeeded:
+        """Somebody wanted the stream stopped while this recovery claimed it: the claim ends before it began.
+
+        Its end belongs right behind it: whoever wrote there meanwhile has the stream.
+        """
         record = Stopped(
             generation=claimed.record.generation, reason=f"not started: {wish.by} wanted the stream stopped"
         )
-        self.catalogues.append_slot(self.catalogues.look(stream), record)
+        try:
+            self.catalogues.append_slot(stream, claimed.slot, record)
+        except SlotTaken:
+            return self._beaten(stream, lost)
         return _not_needed(self.observer.status(stream), f"{wish.by} wanted the stream stopped meanwhile")
 
     def _give_up(self, stream: StreamName, generation: Generation, by: str, error: HeadgateError) -> None:

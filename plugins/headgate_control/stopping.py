@@ -12,7 +12,7 @@ from headgate_contract.mailbox import Answer, RequestKind
 from headgate_contract.records import StopWanted, StopWithdrawn
 from headgate_control.catalogues import Catalogues
 from headgate_control.journal import Journal, now_ms
-from headgate_control.outcomes import Asked, ProcessSign, StreamStatus
+from headgate_control.outcomes import Asked, Condition, ProcessSign, StreamStatus
 from headgate_control.processes import kill_group, sign_of, wait_gone
 from headgate_control.requests import Requests, dead_note, made_up_name
 from headgate_control.status import Observer
@@ -74,7 +74,11 @@ class Stopper:
                 return Asked(stream=stream, request=None, note=note.text)
             except RequestFailed as error:
                 self._take_back(stream, status, order.by, error)
-                raise
+                status = self.observer.status(stream)
+                if wants or status.condition is not Condition.STOPPED:
+                    raise
+                note.text = dead_note(status)  # nobody is left to answer, and it stays so: that is what was wanted
+                return Asked(stream=stream, request=None, note=note.text)
             note.text = asked.note
             return asked
 

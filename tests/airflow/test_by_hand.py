@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
+from headgate_airflow.operators.stop import StopStream
+from headgate_airflow.triggers import answer
 from headgate_control import Condition
 from tests.airflow.runs import FLEET, asset_events, load_dag, run_dag
 from tests.airflow.small_fleet import SmallFleet, wait_until
@@ -125,6 +130,26 @@ def test_a_stop_without_savepoint(fleet: SmallFleet, how: str) -> None:
     fleet.start("counts")
     assert run_dag(load_dag(FLEET, "headgate_stop"), COUNTS | {"how": how}).state == "success"
     assert fleet.control.status("counts").condition is Condition.STOPPED
+    assert fleet.control.lost() == []
+
+
+def test_a_stop_whose_driver_dies_without_an_answer_is_done_since_nobody_restarts_it(
+    fleet: SmallFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask_and_kill(self: StopStream, *args: Any) -> object:
+        os.kill(process.pid, signal.SIGSTOP)
+        asked = unhindered(self, *args)
+        os.killpg(process.pid, signal.SIGKILL)
+        return asked
+
+    fleet.start("counts")
+    process = fleet.process("counts")
+    unhindered = StopStream._ask
+    monkeypatch.setattr(StopStream, "_ask", ask_and_kill)
+    monkeypatch.setattr(answer, "_PATIENCE_S", 0.2)
+    run = run_dag(load_dag(FLEET, "headgate_stop"), COUNTS | {"how": "checkpoint"})
+    assert run.state == "success"
+    assert "was not answered" in run.returned("stop")["note"]
     assert fleet.control.lost() == []
 
 

@@ -13,9 +13,10 @@ import pytest
 from headgate_contract.errors import RestoreRefused
 from headgate_contract.heartbeats import StreamState
 from headgate_contract.ids import Generation
+from headgate_contract.mailbox import Mailbox
 from headgate_contract.process import this_host
 from headgate_contract.records import StopWanted
-from headgate_control import Condition, Control, Launched, NotNeeded
+from headgate_control import Asked, Condition, Control, Launched, NotNeeded
 from headgate_control.processes import wait_gone
 from headgate_control.starting import Starter
 from tests.control.world import STREAM, World, until
@@ -191,6 +192,45 @@ def test_a_stop_that_comes_while_a_recovery_claims_wins(crashed: World, monkeypa
     assert "boris" in found.reason
     status = crashed.control().status(STREAM)
     assert (status.condition, status.generation) == (Condition.STOPPED, 2)
+
+
+def test_a_recovery_that_stalled_leaves_a_stream_that_was_stopped_and_started_meanwhile_alone(
+    crashed: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def claim_then_somebody_stops_and_starts(self: Starter, *args: Any) -> object:
+        claimed = unhindered(self, *args)
+        crashed.decide(StopWanted(generation=Generation(1), by="boris", reason="stop", at_ms=1))
+        crashed.started()
+        return claimed
+
+    unhindered = Starter._claim
+    monkeypatch.setattr(Starter, "_claim", claim_then_somebody_stops_and_starts)
+    found = crashed.control().recover(STREAM)
+    assert isinstance(found, NotNeeded)
+    assert "generation 3" in found.reason
+    assert crashed.control().status(STREAM).condition is Condition.LAUNCHED, "its log is whole"
+
+
+def test_a_stop_whose_driver_is_withdrawn_before_it_began_is_done(
+    crashed: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Asked] = []
+
+    def claim_while_somebody_stops(self: Starter, *args: Any) -> object:
+        claimed = unhindered(self, *args)
+        crashed.decide(StopWanted(generation=Generation(1), by="boris", reason="stop", at_ms=1))
+        stopping.start()
+        until(lambda: Mailbox(crashed.store, STREAM).open_requests())
+        return claimed
+
+    unhindered = Starter._claim
+    stopping = threading.Thread(target=lambda: told.append(crashed.control("boris").stop(STREAM)))
+    monkeypatch.setattr(Starter, "_claim", claim_while_somebody_stops)
+    assert isinstance(crashed.control().recover(STREAM), NotNeeded)
+    stopping.join(20)
+    assert [asked.answer for asked in told] == [None]
+    assert "it stays stopped" in told[0].note
+    assert crashed.control().status(STREAM).condition is Condition.STOPPED
 
 
 def test_a_driver_that_wakes_while_a_recovery_decides_keeps_its_stream(

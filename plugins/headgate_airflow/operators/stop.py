@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headgate_airflow.failures import told_to_airflow
+from headgate_airflow.following import GONE_WRONG
 from headgate_airflow.identity import TaskIdentity
 from headgate_airflow.operators.asking import AskingOperator, snapshot_of
 from headgate_airflow.operators.base import optional_text
@@ -49,6 +50,8 @@ class StopStream(AskingOperator):
     def answered(self, context: Mapping[str, Any], event: Mapping[str, Any]) -> dict[str, Any]:
         """Called when the trigger has fired."""
         control = self.control(context)
+        if event["outcome"] == GONE_WRONG and self._stopped_all_the_same(control):
+            return self._result(control, str(event.get("why", "")))
         answer = self.answer_of(control, event)
         taken = snapshot_of(control, self.stream, answer)
         return self._result(control, "") | ({"snapshot": int(taken.id), "folder": taken.folder} if taken else {})
@@ -69,6 +72,11 @@ class StopStream(AskingOperator):
             if status.condition is Condition.STOPPED and newest and newest.kind is SnapshotKind.SAVEPOINT:
                 return None
             raise
+
+    def _stopped_all_the_same(self, control: Control) -> bool:
+        """Its driver is gone without an answer and nobody restarts it, which is all that this stop wanted."""
+        wants_savepoint = how_to_stop(self.how) is HowToStop.SAVEPOINT
+        return not wants_savepoint and control.status(self.stream).condition is Condition.STOPPED
 
     def _result(self, control: Control, note: str) -> dict[str, Any]:
         status = control.status(self.stream)
