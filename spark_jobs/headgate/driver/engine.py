@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from headgate.job.plan import LinearPlan
 from headgate.source.positions import PositionBook
 from headgate.step.task import StepAck, StepTask
@@ -51,6 +53,11 @@ class Engine(ABC):
     @abstractmethod
     def open(self) -> None:
         """Start what is slow to start, and check the plan against it. Raises JobInvalid."""
+
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema | None:
+        """The columns that reach the step, known when `open` has returned; None if only the records will tell."""
 
     @abstractmethod
     def begin(self, position: Json, handler: Callable[[MicroBatch], None]) -> None:

@@ -38,7 +38,8 @@ def check_schema(plan: LinearPlan, frame: DataFrame) -> pa.Schema:
     for name in (HASH, SUBTASK):
         if name in frame.columns:
             raise JobInvalid(f"the column name {name} is Headgate's own")
-    schema: pa.Schema = to_arrow_schema(frame.schema, timezone="UTC")  # as the step sees it
+    large = frame.sparkSession.conf.get("spark.sql.execution.arrow.useLargeVarTypes") == "true"
+    schema: pa.Schema = to_arrow_schema(frame.schema, timezone="UTC", prefers_large_types=large)  # as the step sees it
     if plan.keyed is not None:
         plan.keyed.operator.check(plan.keyed.keys, schema)
         plan.keyed.operator.descriptors(plan.keyed.keys, schema)

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -30,6 +31,7 @@ class SparkEngine(Engine):
         self._folder = setup.directory / "query"
         self._reader = reader_of(setup.plan.source.source, setup.plan.source.uid, setup)
         self._session: SparkSession | None = None
+        self._schema: pa.Schema | None = None
         self._frame: DataFrame | None = None
         self._query: StreamingQuery | None = None
         self._stopping = threading.Event()
@@ -38,12 +40,16 @@ class SparkEngine(Engine):
     def book(self) -> PositionBook:
         return self._reader.book
 
+    @property
+    def schema(self) -> pa.Schema | None:
+        return self._schema
+
     def open(self) -> None:
         _ship_job_by_value()
         session = start_session(f"headgate {self._setup.stream}", self._setup.settings, self._setup.directory)
         plan = self._setup.plan
         frame = apply_transforms(plan, self._reader.load(session))
-        check_schema(plan, frame)
+        self._schema = check_schema(plan, frame)
         settings = self._setup.settings
         self._frame = add_key(plan, frame, settings["parallelism.default"], settings["pipeline.max-parallelism"])
         self._session = session

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from headgate.state.errors import StateMigrationError, StateSchemaMismatch
 from headgate.state.keys import check_key_type, check_value_type
+from headgate_contract.errors import RestoreRefused
 
 HASH = "__hash"
 SUBHASH = "__subhash"
@@ -41,6 +42,8 @@ class StateDescriptor:
     for a LIST). `namespace` is the type of what separates values of one key from each other, a window for instance;
     None is the void namespace. `map_key` are the further key columns of a MAP, which are not part of the hash.
     Nullability and metadata of the top-level fields do not belong to the declaration and are dropped.
+    `meanings` says for each value column what it adds up, if that is not the author's own business: a least value and
+    a greatest one have the same type. Empty where nobody said, as in snapshots of older releases.
     """
 
     name: str
@@ -49,6 +52,7 @@ class StateDescriptor:
     value: pa.Schema
     namespace: pa.DataType | None = None
     map_key: pa.Schema | None = None
+    meanings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", _plain(self.key))
@@ -80,6 +84,7 @@ class StateDescriptor:
             check_key_type(field.type, f"key column {field.name!r} of state {self.name!r}")
         for field in self.value:
             check_value_type(field.type, f"value column {field.name!r} of state {self.name!r}")
+        assert len(self.meanings) in (0, len(self.value))
         if self.namespace is not None:
             check_key_type(self.namespace, f"the namespace of state {self.name!r}")
 
@@ -112,6 +117,7 @@ class StateDescriptor:
             "value": _schema_to_json(self.value),
             "namespace": None if self.namespace is None else _schema_to_json(_wrap(self.namespace)),
             "map_key": None if self.map_key is None else _schema_to_json(self.map_key),
+            **({"meanings": list(self.meanings)} if self.meanings else {}),
         }
 
     @classmethod
@@ -123,6 +129,7 @@ class StateDescriptor:
             value=_schema_from_json(data["value"]),
             namespace=None if data["namespace"] is None else _schema_from_json(data["namespace"]).field(0).type,
             map_key=None if data["map_key"] is None else _schema_from_json(data["map_key"]),
+            meanings=tuple(data.get("meanings", ())),
         )
 
 
@@ -140,16 +147,34 @@ def check_compatible(old: StateDescriptor, new: StateDescriptor) -> None:
         _check_columns(old.name, part, was, now)
     if old.namespace != new.namespace:
         raise _refusal(old.name, "its namespace", old.namespace or "void", new.namespace or "void")
+    if old.meanings and new.meanings:
+        for field, was, now in zip(new.value, old.meanings, new.meanings, strict=True):
+            if was != now:
+                raise _refusal(old.name, f"what value column {field.name!r} holds", was, now)
+
+
+def check_restorable(vertex: str, stored: Iterable[Mapping[str, Any]], declared: Iterable[StateDescriptor]) -> None:
+    """Raise RestoreRefused if the step `vertex`, which declares these states, cannot go on from those of a snapshot.
+
+    To be asked before anything starts: a session would refuse the same, but only with the first record.
+    """
+    try:
+        merge_descriptors(map(StateDescriptor.from_json, stored), declared)
+    except StateMigrationError as error:
+        raise RestoreRefused(f"step {vertex!r}: {error.what}", hint=error.hint) from error
 
 
 def merge_descriptors(*groups: Iterable[StateDescriptor]) -> tuple[StateDescriptor, ...]:
-    """All descriptors, each name once, those of later groups behind; the same name twice must be compatible."""
+    """All descriptors, each name once, those of later groups behind; the same name twice must be compatible.
+
+    Of two the one that says what its columns mean stands.
+    """
     merged: dict[str, StateDescriptor] = {}
     for group in groups:
         for descriptor in group:
             if descriptor.name in merged:
                 check_compatible(merged[descriptor.name], descriptor)
-            else:
+            if descriptor.name not in merged or descriptor.meanings:
                 merged[descriptor.name] = descriptor
     return tuple(merged.values())
 
@@ -171,7 +196,7 @@ def _check_columns(state: str, part: str, was: pa.Schema, now: pa.Schema) -> Non
 def _refusal(state: str, what: str, old: object, new: object) -> StateMigrationError:
     return StateMigrationError(
         f"state {state!r}: {what} is {old} in the snapshot and {new} in the job",
-        hint="declare it as it was, or give the changed state a new name",
+        hint="declare it as it was, or give the changed step a new uid and start with --fresh",
     )
 
 

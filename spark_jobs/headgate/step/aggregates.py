@@ -24,6 +24,11 @@ class Accumulator:
     merge: str
     type_of: Callable[[pa.DataType | None], pa.DataType]
 
+    @property
+    def meaning(self) -> str:
+        """What the stored column adds up: equal ones may take each other's place. The fold implies `merge`."""
+        return f"{self.fold}({self.column or ''})"
+
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:

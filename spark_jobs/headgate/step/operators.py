@@ -129,7 +129,10 @@ class AggregateOperator(KeyedOperator):
             for name, aggregate in self.aggregates
             for accumulator in aggregate.accumulators
         ]
-        return (StateDescriptor("aggregates", StateKind.AGGREGATING, _key_schema(keys, rows), pa.schema(fields)),)
+        meanings = [part.meaning for _, aggregate in self.aggregates for part in aggregate.accumulators]
+        kind = StateKind.AGGREGATING
+        key, value = _key_schema(keys, rows), pa.schema(fields)
+        return (StateDescriptor("aggregates", kind, key, value, meanings=tuple(meanings)),)
 
     def apply(self, keys: tuple[str, ...], rows: pa.Table, session: StateSession, clock: StepClock) -> pa.Table | None:
         if not rows.num_rows:

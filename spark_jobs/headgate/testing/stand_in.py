@@ -52,6 +52,11 @@ class StandInEngine(Engine):
     def book(self) -> PositionBook:
         return self._book
 
+    @property
+    def schema(self) -> pa.Schema | None:
+        first = next(self._folder.glob("*.parquet"), None)
+        return None if first is None else pq.read_schema(first)
+
     def open(self) -> None:
         if not self._folder.is_dir():
             raise JobInvalid(f"the source folder {self._folder} does not exist")

@@ -8,8 +8,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headgate.state.descriptors import StateDescriptor, StateKind, check_compatible, merge_descriptors
+from headgate.state.descriptors import (
+    StateDescriptor,
+    StateKind,
+    check_compatible,
+    check_restorable,
+    merge_descriptors,
+)
 from headgate.state.errors import StateMigrationError, StateSchemaMismatch
+from headgate_contract.errors import RestoreRefused
 from tests.runtime.state.samples import COUNTS, RECENT, STATES, TOTALS, VISITS
 
 KEY = pa.schema([("k", pa.int64())])
@@ -109,3 +116,23 @@ def test_groups_of_declarations_merge_by_name() -> None:
     assert merge_descriptors((COUNTS, RECENT), (RECENT, TOTALS)) == (COUNTS, RECENT, TOTALS)
     with pytest.raises(StateMigrationError, match="'s'"):
         merge_descriptors([declare()], [declare(namespace=pa.int64())])
+
+
+def test_what_a_column_adds_up_is_part_of_its_declaration_where_somebody_said_it() -> None:
+    unsaid, least, greatest = (declare(meanings=meanings) for meanings in ((), ("min(x)",), ("max(x)",)))
+    assert StateDescriptor.from_json(json.loads(json.dumps(least.to_json()))) == least
+    assert "meanings" not in unsaid.to_json()
+    with pytest.raises(
+        StateMigrationError, match=r"what value column 'v' holds is min\(x\) in the snapshot and max\(x\)"
+    ):
+        check_compatible(least, greatest)
+    assert merge_descriptors([unsaid], [least], [unsaid]) == (least,)
+
+
+def test_a_snapshot_that_the_job_cannot_read_is_refused_before_anything_starts() -> None:
+    check_restorable("step", [declare().to_json()], [declare(), COUNTS])
+    check_restorable("step", [declare().to_json(), COUNTS.to_json()], [declare()])
+    with pytest.raises(
+        RestoreRefused, match=r"step 'step': state 's': value column 'v' is .* declare it as it was, or"
+    ):
+        check_restorable("step", [declare().to_json()], [declare(value=pa.schema([("v", pa.string())]))])

@@ -15,9 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import headgate
+from headgate.state.descriptors import check_restorable
+from headgate.state.errors import StateMigrationError
 from headgate.step.aggregates import Aggregate
 from headgate.step.operators import AggregateOperator
-from headgate_contract.errors import BatchFailed, HeadgateError, JobInvalid
+from headgate_contract.errors import BatchFailed, HeadgateError, JobInvalid, RestoreRefused
 from tests.runtime.step.vertex import Vertex, scratch
 
 BACKENDS = ("hashmap", "rocksdb")
@@ -294,3 +296,40 @@ def test_an_aggregate_reads_no_more_columns_than_it_needs() -> None:
     )
     assert operator.needed(("k",)) == ("k", "v")
     assert operator.state_names == ["aggregates"]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("was", "now", "told"),
+    [
+        (headgate.min("v"), headgate.max("v"), r"column 'x' holds is min\(v\) in the snapshot and max\(v\) in the job"),
+        (headgate.count("v"), headgate.count("w"), r"column 'x' holds is count\(v\) in .* and count\(w\) in the job"),
+        (headgate.count(), headgate.sum("v"), r"column 'x' holds is count_all\(\) in .* and sum\(v\) in the job"),
+    ],
+)
+def test_an_aggregate_does_not_go_on_from_what_another_one_stored(
+    backend: str, was: Aggregate, now: Aggregate, told: str
+) -> None:
+    rows = pa.table({"k": [1, 2], "v": [5, 6], "w": [5, None]})
+    with scratch() as directory:
+        vertex = Vertex(AggregateOperator.of("counts", ("k",), {"x": was}), ("k",), backend, directory, 1)
+        vertex.batch(rows)
+        vertex.operator = AggregateOperator.of("counts", ("k",), {"x": now})
+        with pytest.raises(StateMigrationError, match=told):
+            vertex.batch(rows)
+        stored = vertex.versions[0]["descriptors"]
+        with pytest.raises(RestoreRefused, match=told):
+            check_restorable("counts", stored, vertex.operator.descriptors(("k",), rows.schema))
+        check_restorable(
+            "counts", stored, AggregateOperator.of("c", ("k",), {"x": was}).descriptors(("k",), rows.schema)
+        )
+
+
+def test_an_average_may_become_the_sum_and_the_count_that_it_keeps() -> None:
+    rows = pa.table({"k": [1], "v": [5]})
+    average, parts = {"x": headgate.avg("v")}, {"x_sum": headgate.sum("v"), "x_count": headgate.count("v")}
+    with scratch() as directory:
+        vertex = Vertex(AggregateOperator.of("counts", ("k",), average), ("k",), "hashmap", directory, 1)
+        vertex.batch(rows)
+        vertex.operator = AggregateOperator.of("counts", ("k",), parts)
+        assert vertex.batch(rows) == [{"k": 1, "x_sum": 10, "x_count": 2}]
