@@ -119,15 +119,15 @@ class Catalogue:
                 return slot.record
         return None
 
-    @cached_property
-    def stop_wanted(self) -> StopWanted | None:
-        """The wish to stop the newest generation, if somebody has it."""
-        newest = self.newest_generation
-        if newest is None:
-            return None
-        wishes = (slot.record for slot in self.decisions if isinstance(slot.record, (StopWanted, StopWithdrawn)))
-        last = next((wish for wish in reversed(list(wishes)) if wish.generation == newest.generation), None)
-        return last if isinstance(last, StopWanted) else None
+    def stops_wanted(self, generation: Generation) -> tuple[StopWanted, ...]:
+        """The wishes to stop `generation` that were not taken back, newest first."""
+        standing: list[StopWanted] = []
+        for slot in self.decisions:
+            if isinstance(slot.record, StopWanted) and slot.record.generation == generation:
+                standing.insert(0, slot.record)
+            elif isinstance(slot.record, StopWithdrawn) and slot.record.generation == generation:
+                standing.clear()
+        return tuple(standing)
 
     def generation(self, generation: Generation) -> GenerationStarted | None:
         return next((start for start in self.generations if start.generation == generation), None)

@@ -93,11 +93,13 @@ class StopWanted:
     by: str
     reason: str
     at_ms: int
+    request: RequestId | None = None
+    """What the driver was asked. If it answers that as failed, it runs on, and the wish counts no more."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StopWithdrawn:
-    """The wish to stop generation `generation` is taken back: its stop failed and it runs on."""
+    """The wish to stop generation `generation` is taken back. Older releases wrote it when a stop had failed."""
 
     TYPE: ClassVar[str] = "stop-withdrawn"
     generation: Generation

@@ -15,7 +15,7 @@ from headgate_contract.errors import CorruptObject, NewerVersion
 
 VERSIONS = {
     "slot": 1,
-    "decision": 1,
+    "decision": 2,
     "request": 1,
     "answer": 1,
     "heartbeat": 1,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from headgate_contract.catalogue import Catalogue
 from headgate_contract.heartbeats import Seen, StreamState
-from headgate_contract.records import GenerationStarted
+from headgate_contract.records import GenerationStarted, StopWanted
 from headgate_contract.settings import Settings
 from headgate_control.outcomes import GAVE_UP, Condition, ProcessSign
 
@@ -27,6 +27,8 @@ class LivenessFacts:
     """Since the newest generation was claimed, by the storage's own clock."""
     watched_s: float
     """For how long the judge itself has seen the sign of life unchanged, by its own steady clock."""
+    stop_wanted: StopWanted | None
+    """The wish to stop the newest generation, if one stands."""
     settings: Settings
     """Of the newest generation."""
 
@@ -91,7 +93,7 @@ def _ended(facts: LivenessFacts, newest: GenerationStarted) -> Judgement | None:
 
 
 def _gone(facts: LivenessFacts, why: str) -> Judgement:
-    wanted = facts.catalogue.stop_wanted
+    wanted = facts.stop_wanted
     if wanted is not None and wanted.reason.startswith(GAVE_UP):
         return Judgement(Condition.FAILED, wanted.reason)
     if wanted is not None:

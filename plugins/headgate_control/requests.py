@@ -126,13 +126,16 @@ class Requests:
             return None
         return dead_since if dead_since is not None else now
 
-    def _settled(self, stream: StreamName, id: RequestId) -> RequestId | None:
-        """The ordinal of `id` that was carried out already, or None: ordinals that failed are passed over."""
-        while True:
-            answer = self.answer(stream, id)
-            if answer is None or answer.outcome is Outcome.DONE:
-                return id if answer is not None else None
+    def current(self, stream: StreamName, id: RequestId) -> RequestId:
+        """The ordinal of `id` that counts: those that failed are passed over."""
+        while (answer := self.answer(stream, id)) is not None and answer.outcome is Outcome.FAILED:
             id = id.next_ordinal()
+        return id
+
+    def _settled(self, stream: StreamName, id: RequestId) -> RequestId | None:
+        """The ordinal of `id` that was carried out already, or None."""
+        id = self.current(stream, id)
+        return id if self.answer(stream, id) is not None else None
 
 
 def made_up_id(kind: RequestKind) -> RequestId:

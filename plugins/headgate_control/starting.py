@@ -36,7 +36,7 @@ from headgate_control.outcomes import (
     StreamStatus,
 )
 from headgate_control.processes import kill_group
-from headgate_control.status import Observer, stop_wanted_of
+from headgate_control.status import Observer
 from headgate_control.telling import who_runs
 
 _CLAIMS = 5
@@ -118,7 +118,7 @@ class Starter:
                 raise
         with self.journal.action(stream, "recover", order.by, {"replaces": lost.generation}, lost.reason) as note:
             note.generation, note.text = claimed.record.generation, claimed.record.decision.reason
-            wish = stop_wanted_of(self.catalogues.look(stream), lost.generation)
+            wish = self.observer.stop_wanted(self.catalogues.look(stream), lost.generation)
             if wish is not None:
                 return self._withdraw(stream, claimed, wish, lost.generation)
             return self._launch(stream, claimed, order)

@@ -11,7 +11,8 @@ from headgate_contract.catalogue import Catalogue
 from headgate_contract.errors import CorruptObject, ObjectMissing, StorageError, StreamUnknown
 from headgate_contract.heartbeats import Seen, read_heartbeat, read_heartbeats
 from headgate_contract.ids import Generation, StreamName
-from headgate_contract.records import GenerationStarted, StopWanted, StopWithdrawn
+from headgate_contract.mailbox import Mailbox, Outcome
+from headgate_contract.records import GenerationStarted, StopWanted
 from headgate_contract.settings import Settings
 from headgate_contract.store import ObjectStore
 from headgate_control.catalogues import Catalogues
@@ -77,6 +78,11 @@ class Observer:
         except StreamUnknown:
             return None
 
+    def stop_wanted(self, catalogue: Catalogue, generation: Generation) -> StopWanted | None:
+        """The newest wish to stop `generation` that stands: its driver has not answered that it cannot."""
+        mailbox = Mailbox(self._store, catalogue.stream)
+        return next((wish for wish in catalogue.stops_wanted(generation) if not _failed(mailbox, wish)), None)
+
     def _status(self, catalogue: Catalogue, beats: Heartbeats | None) -> StreamStatus:
         stream, newest = catalogue.stream, catalogue.newest_generation
         unstarted = StreamStatus(
@@ -110,8 +116,8 @@ class Observer:
             log=newest.log,
             cause=beat.cause if beat else None,
             progress=beat.progress if beat else None,
-            lost=self._lost(catalogue, newest, judgement, seen, facts.settings, beats),
-            stop_wanted=catalogue.stop_wanted,
+            lost=self._lost(catalogue, newest, judgement, facts, beats),
+            stop_wanted=facts.stop_wanted,
             running_deployed=newest.deployed,
         )
 
@@ -123,6 +129,7 @@ class Observer:
             process=sign_of(beat.process if beat else None),
             claimed_age_s=self._claimed_age_s(catalogue, newest.generation) if seen is None else 0.0,
             watched_s=self._watch.unchanged_for(catalogue.stream, newest.generation, seen),
+            stop_wanted=self.stop_wanted(catalogue, newest.generation),
             settings=settings_of_newest(catalogue),
         )
 
@@ -138,14 +145,13 @@ class Observer:
         catalogue: Catalogue,
         newest: GenerationStarted,
         judgement: Judgement,
-        seen: Seen | None,
-        settings: Settings,
+        facts: LivenessFacts,
         beats: Heartbeats | None,
     ) -> Lost | None:
-        if judgement.condition not in (Condition.LOST, Condition.FAILED) or catalogue.stop_wanted is not None:
+        if judgement.condition not in (Condition.LOST, Condition.FAILED) or facts.stop_wanted is not None:
             return None
         lives, now = self._lives(catalogue, newest, beats)
-        verdict = strategy_of(settings).next_attempt(RestartFacts(catalogue.stream, lives))
+        verdict = strategy_of(facts.settings).next_attempt(RestartFacts(catalogue.stream, lives))
         since_s = now - lives[-1].ended_s
         due = max(0.0, verdict.delay_s - since_s) if isinstance(verdict, RestartAfter) else 0.0
         return Lost(
@@ -180,11 +186,9 @@ def _unreadable(stream: StreamName, error: StorageError) -> StreamStatus:
     return StreamStatus(stream=stream, condition=Condition.UNREADABLE, text=str(error))
 
 
-def stop_wanted_of(catalogue: Catalogue, generation: Generation) -> StopWanted | None:
-    """The wish to stop `generation`, also once it is no longer the newest."""
-    wishes = [slot.record for slot in catalogue.decisions if isinstance(slot.record, (StopWanted, StopWithdrawn))]
-    last = next((wish for wish in reversed(wishes) if wish.generation == generation), None)
-    return last if isinstance(last, StopWanted) else None
+def _failed(mailbox: Mailbox, wish: StopWanted) -> bool:
+    answer = mailbox.answer(wish.request) if wish.request is not None else None
+    return answer is not None and answer.outcome is Outcome.FAILED
 
 
 def settings_of_newest(catalogue: Catalogue) -> Settings:

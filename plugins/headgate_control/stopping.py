@@ -9,12 +9,12 @@ from headgate_contract.errors import RequestFailed, RequestTimedOut, StreamNotRu
 from headgate_contract.heartbeats import TERMINAL
 from headgate_contract.ids import Generation, RequestId, SavepointName, StreamName
 from headgate_contract.mailbox import Answer, RequestKind
-from headgate_contract.records import StopWanted, StopWithdrawn
+from headgate_contract.records import StopWanted
 from headgate_control.catalogues import Catalogues
 from headgate_control.journal import Journal, now_ms
 from headgate_control.outcomes import Asked, Condition, ProcessSign, StreamStatus
 from headgate_control.processes import kill_group, sign_of, wait_gone
-from headgate_control.requests import Requests, dead_note, made_up_name
+from headgate_control.requests import Requests, dead_note, made_up_id, made_up_name
 from headgate_control.status import Observer
 from headgate_control.telling import not_running
 
@@ -30,6 +30,7 @@ class StopOrder:
     by: str
     savepoint: bool | str = False
     id: RequestId | None = None
+    """Of the request; None for one that nobody will repeat."""
     wait: bool = True
     timeout_s: float | None = None
 
@@ -56,24 +57,24 @@ class Stopper:
         self, stream: StreamName, kind: RequestKind, order: StopOrder, args: dict[str, object], *, wants: bool
     ) -> Asked:
         catalogue = self.catalogues.read(stream)
-        done = self._done_already(stream, catalogue, order, wants=wants)
+        id = self.requests.current(stream, order.id) if order.id is not None else made_up_id(kind)
+        done = self._done_already(stream, catalogue, id, wants=wants)
         if done is not None:
             return done
         with self.journal.action(stream, kind.value, order.by, args) as note:
-            status = self._want_stopped(stream, order.by, kind.value)
+            status = self._want_stopped(stream, id, order.by, kind.value)
             note.generation = status.generation
             try:
-                asked = self._ask(stream, kind, order, args)
+                asked = self._ask(stream, kind, id, order, args)
             except StreamNotRunning:
-                status = self._leave_word(stream, kind, order, args)
+                status = self._leave_word(stream, kind, id, order, args)
                 note.text = dead_note(status)
                 if wants:
                     raise StreamNotRunning(
                         f"no savepoint was taken: {dead_note(status)}", hint=_newest_snapshot(status)
                     ) from None
                 return Asked(stream=stream, request=None, note=note.text)
-            except RequestFailed as error:
-                self._take_back(stream, status, order.by, error)
+            except RequestFailed:
                 status = self.observer.status(stream)
                 if wants or status.condition is not Condition.STOPPED:
                     raise
@@ -83,43 +84,48 @@ class Stopper:
             return asked
 
     def _leave_word(
-        self, stream: StreamName, kind: RequestKind, order: StopOrder, args: dict[str, object]
+        self, stream: StreamName, kind: RequestKind, id: RequestId, order: StopOrder, args: dict[str, object]
     ) -> StreamStatus:
         """A driver that is only frozen may wake: it then finds the request. One that is cancelled here is killed."""
         status = self.observer.status(stream)
         if status.state in TERMINAL or status.process_sign is ProcessSign.GONE:
             return status
-        self.requests.ask(stream, kind, by=order.by, id=order.id, args=args, anyhow=True)
+        self.requests.ask(stream, kind, by=order.by, id=id, args=args, anyhow=True)
         if kind is RequestKind.CANCEL and status.process is not None and kill_group(status.process):
             wait_gone(status.process, _ENDING_S)
         return self.observer.status(stream)
 
-    def _done_already(self, stream: StreamName, catalogue: Catalogue, order: StopOrder, *, wants: bool) -> Asked | None:
+    def _done_already(self, stream: StreamName, catalogue: Catalogue, id: RequestId, *, wants: bool) -> Asked | None:
         """What there is to say of a stream that does not run and that nobody needs to stop."""
-        answer = self.requests.answer(stream, order.id) if order.id is not None else None
         stopped = catalogue.stopped
         if catalogue.newest_generation is not None and stopped is None:
             return None
-        if stopped is not None and order.id is not None and answer is not None:
+        answer = self.requests.answer(stream, id)
+        if stopped is not None and answer is not None:
             return Asked(stream=stream, request=None, answer=answer, note="it was stopped by this very request")
         status = self.observer.status(stream)
         if wants or catalogue.newest_generation is None:
             raise StreamNotRunning(not_running(status), hint=_newest_snapshot(status))
         return Asked(stream=stream, request=None, note=f"nothing to do: {status.text}")
 
-    def _want_stopped(self, stream: StreamName, by: str, reason: str) -> StreamStatus:
+    def _want_stopped(self, stream: StreamName, id: RequestId, by: str, reason: str) -> StreamStatus:
         """Record the wish for the newest generation, and again if another one was launched meanwhile."""
         marked: Generation | None = None
         while True:
-            status, catalogue = self.observer.look(stream)
+            status, _ = self.observer.look(stream)
             if status.generation is None or status.generation == marked:
                 return status
-            marked = status.generation
-            if catalogue.stop_wanted is None:
-                self.catalogues.decide(stream, StopWanted(generation=marked, by=by, reason=reason, at_ms=now_ms()))
+            marked, standing = status.generation, status.stop_wanted
+            if standing is None or standing.request not in (None, id):
+                wish = StopWanted(generation=marked, by=by, reason=reason, at_ms=now_ms(), request=id)
+                self.catalogues.decide(stream, wish)
 
-    def _ask(self, stream: StreamName, kind: RequestKind, order: StopOrder, args: dict[str, object]) -> Asked:
-        request = self.requests.ask(stream, kind, by=order.by, id=order.id, args=args)
+    def _ask(
+        self, stream: StreamName, kind: RequestKind, id: RequestId, order: StopOrder, args: dict[str, object]
+    ) -> Asked:
+        request = self.requests.ask(stream, kind, by=order.by, id=id, args=args)
+        if request.id != id:  # the try before has failed just now, and the wish with it
+            self._want_stopped(stream, request.id, order.by, kind.value)
         if not order.wait:
             return Asked(stream=stream, request=request)
         answer, note = self._answer(stream, kind, request.id, order.timeout_s)
@@ -156,15 +162,6 @@ class Stopper:
         process = self.observer.status(stream).process
         if process is not None and sign_of(process) is ProcessSign.ALIVE and not wait_gone(process, _ENDING_S):
             kill_group(process)
-
-    def _take_back(self, stream: StreamName, status: StreamStatus, by: str, error: RequestFailed) -> None:
-        """The stop failed and the driver runs on: it is restarted if it is lost, as before."""
-        if isinstance(error, RequestTimedOut) or status.generation is None or not self.observer.status(stream).live:
-            return
-        reason = f"the stop failed: {error.what}"
-        self.catalogues.decide(
-            stream, StopWithdrawn(generation=status.generation, by=by, reason=reason, at_ms=now_ms())
-        )
 
 
 def _savepoint_name(savepoint: bool | str) -> SavepointName | None:

@@ -126,7 +126,14 @@ stream_copies = st.builds(
 )
 decision_records: st.SearchStrategy[DecisionRecord] = st.one_of(
     deployments,
-    st.builds(StopWanted, generation=generations, by=texts, reason=any_texts, at_ms=moments),
+    st.builds(
+        StopWanted,
+        generation=generations,
+        by=texts,
+        reason=any_texts,
+        at_ms=moments,
+        request=maybe(names.map(RequestId)),
+    ),
     st.builds(StopWithdrawn, generation=generations, by=texts, reason=any_texts, at_ms=moments),
     st.builds(Retired, snapshots=few(checkpoints), by=texts, reason=any_texts, at_ms=moments),
 )

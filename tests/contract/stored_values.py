@@ -1,4 +1,4 @@
-"""The values that the files in fixtures/v1 were written from. Neither is ever edited: a new version gets new files."""
+"""The values that the files in fixtures were written from. Neither is ever edited: a new version gets new files."""
 
 from __future__ import annotations
 
@@ -245,4 +245,21 @@ VALUES: dict[str, tuple[str, Any]] = {
         ),
     ),
 }
-"""By the fixture's name: its kind, and what it says."""
+"""By the fixture's name: its kind, and what it says. Version 1."""
+
+VALUES_2: dict[str, tuple[str, Any]] = {
+    "decision-deployed": ("decision", DEPLOYED),
+    "decision-stop-wanted": (
+        "decision",
+        StopWanted(
+            generation=Generation(6),
+            by="anna",
+            reason="upgrade",
+            at_ms=1_700_000_000_001,
+            request=RequestId("stop-1"),
+        ),
+    ),
+    "decision-stop-withdrawn": VALUES["decision-stop-withdrawn"],
+    "decision-retired": VALUES["decision-retired"],
+}
+"""Those of version 2, likewise: only the kinds that have one."""

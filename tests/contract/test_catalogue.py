@@ -39,7 +39,7 @@ class TestReading:
         assert (empty.newest_slot, empty.newest_generation, empty.stopped, empty.deployed) == (None, None, None, None)
         assert (empty.snapshots, empty.history, empty.exposed, empty.abandoned_by(None)) == ((), (), frozenset(), ())
         assert empty.next_checkpoint == 1
-        assert (empty.stop_wanted, empty.deployed_number, empty.forgettable()) == (None, None, ())
+        assert (empty.deployed_number, empty.forgettable()) == (None, ())
 
     def test_retained_snapshots_are_listed_newest_first(self, lives: Lives) -> None:
         lives.start()
@@ -85,16 +85,17 @@ class TestReading:
         assert lives.catalogue.stopped is None
 
     def test_a_wish_to_stop_is_for_one_generation_and_can_be_taken_back(self, lives: Lives) -> None:
-        lives.want_stop(Generation(1))
-        assert lives.catalogue.stop_wanted is None
+        one, two = Generation(1), Generation(2)
         lives.start()
-        assert lives.catalogue.stop_wanted is not None
-        lives.withdraw_stop(Generation(1))
-        assert lives.catalogue.stop_wanted is None
-        lives.want_stop(Generation(1))
-        assert lives.catalogue.stop_wanted is not None
-        lives.start()
-        assert lives.catalogue.stop_wanted is None
+        lives.want_stop(one)
+        lives.want_stop(one)
+        assert (len(lives.catalogue.stops_wanted(one)), lives.catalogue.stops_wanted(two)) == (2, ())
+        lives.withdraw_stop(two)
+        assert len(lives.catalogue.stops_wanted(one)) == 2
+        lives.withdraw_stop(one)
+        assert lives.catalogue.stops_wanted(one) == ()
+        lives.want_stop(one)
+        assert len(lives.catalogue.stops_wanted(one)) == 1
 
     def test_what_is_deployed_is_the_newest_and_each_is_found_by_its_number(self, lives: Lives) -> None:
         lives.deploy("a.py")

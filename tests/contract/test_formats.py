@@ -17,7 +17,7 @@ from headgate_contract.log import ExclusiveLog
 from headgate_contract.paths import numbered
 from headgate_contract.store import open_store
 from tests.contract.store_suite import unique
-from tests.contract.stored_values import VALUES
+from tests.contract.stored_values import VALUES, VALUES_2
 from tests.house_rules import REPO
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -33,6 +33,8 @@ BODIES: dict[str, Any] = {
     "stream": records.StreamCopy,
 }
 LOGS = ("slot", "decision")
+RELEASED = [(1, name) for name in sorted(VALUES)] + [(2, name) for name in sorted(VALUES_2)]
+"""Every fixture: its version and its name."""
 OTHERS = {"manifest", "segment"}  # what sinks and sources put into the same envelope
 
 
@@ -46,27 +48,33 @@ def read(kind: str, data: bytes) -> object:
     return slot.record
 
 
-@pytest.mark.parametrize("name", sorted(VALUES))
-def test_a_file_of_version_1_is_read_to_what_it_was_written_from(name: str) -> None:
-    kind, value = VALUES[name]
-    assert read(kind, (FIXTURES / "v1" / f"{name}.json").read_bytes()) == value
+def fixture(version: int, name: str) -> tuple[str, Any, bytes]:
+    """The kind, the value that was written, and the file."""
+    kind, value = {1: VALUES, 2: VALUES_2}[version][name]
+    return kind, value, (FIXTURES / f"v{version}" / f"{name}.json").read_bytes()
 
 
-@pytest.mark.parametrize("name", sorted(VALUES))
-def test_while_the_version_is_the_same_the_bytes_are_too(name: str) -> None:
-    kind, value = VALUES[name]
-    assert wire.VERSIONS[kind] == 1, f"{kind} has a new version: compare with fixtures of that one"
+@pytest.mark.parametrize(("version", "name"), RELEASED)
+def test_a_file_of_any_version_is_read_to_what_it_was_written_from(version: int, name: str) -> None:
+    kind, value, data = fixture(version, name)
+    assert read(kind, data) == value
+
+
+@pytest.mark.parametrize(("version", "name"), RELEASED)
+def test_while_the_version_is_the_same_the_bytes_are_too(version: int, name: str) -> None:
+    kind, value, data = fixture(version, name)
     body = {"writer": "e4da3b7fbbce2345d7772b0674a318d5", "record": to_plain(value)} if kind in LOGS else value
-    assert wire.encode(kind, body) == (FIXTURES / "v1" / f"{name}.json").read_bytes()
+    assert (wire.encode(kind, body) == data) == (wire.VERSIONS[kind] == version)
 
 
 def test_every_kind_of_file_and_of_record_has_a_fixture() -> None:
     assert set(BODIES) == set(wire.VERSIONS) - OTHERS
-    stored = {type(value) for _, value in VALUES.values()}
+    stored = {(version, type(fixture(version, name)[1])) for version, name in RELEASED}
     for kind, body in BODIES.items():
         members = set(typing.get_args(body)) or {body}
-        assert members <= stored, f"{kind} lacks a fixture"
-    assert {path.stem for path in (FIXTURES / "v1").iterdir()} == set(VALUES)
+        assert {(wire.VERSIONS[kind], member) for member in members} <= stored, f"{kind} lacks a fixture"
+    found = {(int(path.parent.name.removeprefix("v")), path.stem) for path in FIXTURES.glob("v*/*")}
+    assert found == set(RELEASED)
 
 
 # ---- the pages

@@ -10,7 +10,7 @@ import pytest
 from headgate_contract.errors import Conflict, RequestFailed, RequestTimedOut, StreamNotRunning
 from headgate_contract.heartbeats import StreamState
 from headgate_contract.ids import Generation, RequestId
-from headgate_contract.mailbox import Mailbox, Outcome, RequestKind
+from headgate_contract.mailbox import Answer, Mailbox, Outcome, RequestKind
 from headgate_contract.records import Stopped
 from headgate_control import Condition, Control
 from headgate_control.outcomes import ProcessSign
@@ -208,6 +208,39 @@ def test_a_stop_whose_savepoint_fails_leaves_the_stream_running_and_protected(wo
     assert control.status(STREAM).condition is Condition.RUNNING
     crash(control)
     assert [lost.stream for lost in control.lost()] == [STREAM]
+
+
+@e2e
+def test_nobody_has_to_wait_for_a_stop_that_fails_for_the_stream_to_stay_protected(world: World) -> None:
+    world.write_job("MODE = 'no-savepoints'")
+    world.deployed()
+    control = world.control()
+    control.start(STREAM)
+    asked = control.stop(STREAM, savepoint=True, id=RequestId("stop-1"), wait=False)
+    assert asked.request is not None
+    assert control.status(STREAM).stop_wanted is not None
+    until(lambda: control.answer(STREAM, RequestId("stop-1")))
+    assert control.status(STREAM).stop_wanted is None
+    again = control.stop(STREAM, id=RequestId("stop-1"), wait=False)
+    assert again.request is not None
+    assert again.request.id == "stop-1~2"
+    assert control.wait(STREAM, again.request.id, 20).outcome is Outcome.DONE
+    assert control.stop(STREAM, id=RequestId("stop-1")).answer == control.answer(STREAM, again.request.id)
+
+
+def test_a_driver_that_dies_long_after_its_stop_failed_is_lost(world: World) -> None:
+    world.deployed()
+    world.started()
+    world.beat()
+    control = world.control()
+    asked = control.stop(STREAM, wait=False)
+    assert asked.request is not None
+    failed = Answer(id=asked.request.id, outcome=Outcome.FAILED, why="it expired", generation=1, at_ms=0)
+    Mailbox(world.store, STREAM).reply(failed)
+    world.beat(StreamState.FAILED, cause="SinkFailed: disk full")
+    assert [lost.stream for lost in control.lost()] == [STREAM]
+    world.control("boris").stop(STREAM)
+    assert control.lost() == [], "another wish stands"
 
 
 @e2e

@@ -160,7 +160,7 @@ def test_a_driver_that_restores_for_long_is_left_alone(world: World) -> None:
     with pytest.raises(LaunchFailed, match="still restoring after 1500 ms"):
         world.control().start(STREAM)
     assert world.control().status(STREAM).condition is Condition.RESTORING
-    assert world.catalogue().stop_wanted is None
+    assert world.control().status(STREAM).stop_wanted is None
     (world.folder / "mark").touch()
     until(lambda: world.control().status(STREAM).condition is Condition.RUNNING)
 
