@@ -81,6 +81,10 @@ class Coordinator:
         self._noting: tuple[CheckpointId, ...] = ()
         self._retiring: tuple[CheckpointId, ...] = ()
         self._stopped_with: SnapshotRef | None = None
+        self._spared: set[CheckpointId] = set()
+        """Checkpoints that whoever asked for a stop will restore."""
+        self._held_up_ms: int | None = None
+        """From when on a barrier that is due waits for the running step."""
         self._also_stopping: list[RequestId] = []
         """Whoever asked for a stop while one was under way: its end answers them all."""
         self._doom: Cancel | FailStream | None = None
@@ -103,6 +107,8 @@ class Coordinator:
         due = self._next_periodic()
         if due is not None and not self.busy:  # the end of the running step is an event of its own
             moments.append(due)
+        if self._held_up_ms is not None:
+            moments.append(self._held_up_ms + self.options.timeout_ms)
         return min(moments) if moments and not self.ended else None
 
     # ---- events
@@ -114,6 +120,8 @@ class Coordinator:
         actions = self._take_in(event, now_ms)
         if self._doom is None:
             actions += self._barriers(now_ms)
+            actions += self._held_up(now_ms)
+        if self._doom is None:
             actions += self._store_next()
         elif self._storing is None:
             actions += self._end(self._doom)
@@ -169,6 +177,8 @@ class Coordinator:
             return []
         if trigger.name is not None and self._name_taken(trigger):
             return _refusal(trigger.request, f"there is a savepoint {trigger.name} already, or one is being taken")
+        if trigger.keep is not None:
+            self._spared.add(trigger.keep)
         self.stopping = trigger if trigger.stop else None
         self.queue.append(trigger)
         return []
@@ -205,6 +215,29 @@ class Coordinator:
             self._periodic.triggered(now_ms)
             actions.append(self._barrier(Trigger(reason="interval"), now_ms))
         return actions
+
+    def _barrier_wanted(self) -> int | None:
+        """From when on a barrier is to pass that the running step lets not; None with checkpointing off."""
+        if self.options.interval_ms is None:
+            return None
+        return 0 if self.queue else self._next_periodic()
+
+    def _held_up(self, now_ms: int) -> list[Action]:
+        """A step that lets no barrier pass for the whole of a checkpoint's timeout is a checkpoint that expired."""
+        wanted = self._barrier_wanted()
+        if not self.busy or wanted is None:
+            self._held_up_ms = None
+            return []
+        since = max(wanted, now_ms)
+        self._held_up_ms = since if self._held_up_ms is None else min(self._held_up_ms, since)
+        if now_ms < self._held_up_ms + self.options.timeout_ms:
+            return []
+        checkpoint, self.next_id = self.next_id, self.next_id.next()
+        waited, self._held_up_ms = now_ms - self._held_up_ms, now_ms
+        cause = f"it expired after {waited} ms: the running micro-batch let no barrier pass"
+        self.failed += 1
+        self._failed_periodic(checkpoint, cause)
+        return [self._aborted(checkpoint, cause)]
 
     def _barrier(self, trigger: Trigger, now_ms: int) -> Action:
         checkpoint = self.next_id
@@ -263,7 +296,7 @@ class Coordinator:
         pending.begin_storing()
         self._storing = pending.id
         self._noting = tuple(sorted(self.committed))
-        self._retiring = subsumed(self.retained, pending.trigger.kind, self.options.retained)
+        self._retiring = subsumed(self.retained, pending.trigger.kind, self.options.retained, self._spared)
         own = Group(id=pending.id, sinks=self._staged_up_to(pending.id).handles)
         return StoreSnapshot(
             checkpoint=pending.id,
@@ -364,12 +397,16 @@ class Coordinator:
         if trigger.stop:  # the stream goes on, periodic checkpoints too
             actions += [reply for other in self._also_stopping for reply in _refusal(other, cause)]
             self.stopping, self._also_stopping = None, []
-        if pending.is_periodic and self._failures.failed():
+        if pending.is_periodic:
+            self._failed_periodic(checkpoint, cause)
+        return actions
+
+    def _failed_periodic(self, checkpoint: CheckpointId, cause: str) -> None:
+        if self._failures.failed():
             self._doom = self._doom or FailStream(
                 cause=f"checkpoint {checkpoint} failed ({cause}), and no more than {self.options.tolerable_failures} "
                 "may fail in a row (execution.checkpointing.tolerable-failed-checkpoints)"
             )
-        return actions
 
     def _aborted(self, checkpoint: CheckpointId, cause: str) -> NotifyAborted:
         completed = [ref.id for ref in self.retained]

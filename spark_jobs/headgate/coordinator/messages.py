@@ -22,6 +22,8 @@ class Trigger:
     request: RequestId | None = None
     stop: bool = False
     """The stream ends with this snapshot."""
+    keep: CheckpointId | None = None
+    """A checkpoint that is to be restored next: from now on it is not retired."""
     reason: str = ""
 
 

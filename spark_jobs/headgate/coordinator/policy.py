@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from headgate_contract.ids import CheckpointId
@@ -83,12 +83,18 @@ class FailureManager:
         return self.in_a_row > self.tolerable
 
 
-def subsumed(retained: Sequence[SnapshotRef], completing: SnapshotKind, keep: int) -> tuple[CheckpointId, ...]:
+def subsumed(
+    retained: Sequence[SnapshotRef],
+    completing: SnapshotKind,
+    keep: int,
+    spared: Collection[CheckpointId] = frozenset(),
+) -> tuple[CheckpointId, ...]:
     """The checkpoints that one more of kind `completing` retires: all but the newest `keep`, the new one counted.
 
-    Savepoints are never retired here, and never push out a checkpoint.
+    Savepoints are never retired here, and never push out a checkpoint; those that are `spared` stay beyond `keep`.
     """
     if completing is SnapshotKind.SAVEPOINT:
         return ()
     checkpoints = sorted(ref.id for ref in retained if ref.kind is SnapshotKind.CHECKPOINT)
-    return tuple(checkpoints[: max(0, len(checkpoints) + 1 - keep)])
+    too_many = checkpoints[: max(0, len(checkpoints) + 1 - keep)]
+    return tuple(id for id in too_many if id not in spared)

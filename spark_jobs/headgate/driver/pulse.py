@@ -11,7 +11,7 @@ from dataclasses import replace
 from headgate.coordinator.messages import Cancel, Event, Trigger
 from headgate_contract.errors import BadInput, StorageError
 from headgate_contract.heartbeats import LEGAL, TERMINAL, Heartbeat, Progress, StreamState, write_heartbeat
-from headgate_contract.ids import Generation, RequestId, SavepointName, StreamName
+from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName, StreamName
 from headgate_contract.mailbox import Answer, CorruptRequest, Mailbox, Outcome, Request, RequestKind
 from headgate_contract.process import identify
 from headgate_contract.snapshot import SavepointOrigin, SnapshotKind
@@ -178,10 +178,18 @@ def _event(request: Request) -> Event:
                 origin=origin if savepoint else None,
                 request=request.id,
                 stop=True,
+                keep=_checkpoint(request.args.get("keep")),
                 reason=reason,
             )
         case RequestKind.CANCEL:
             return Cancel(request=request.id, reason=reason)
+
+
+def _checkpoint(given: object) -> CheckpointId | None:
+    try:
+        return None if given is None else CheckpointId(given)  # type: ignore[arg-type]
+    except (BadInput, TypeError, ValueError):
+        raise BadInput(f"what a stop is to keep is a checkpoint's id, not {given!r}") from None
 
 
 def _origin(given: object) -> SavepointOrigin:

@@ -68,3 +68,12 @@ def test_the_newest_ones_stay_whatever_is_there(keep: int) -> None:
     retired = subsumed(refs, SnapshotKind.CHECKPOINT, keep)
     assert list(retired) == [2, 4, 7, 9][: 5 - keep]
     assert subsumed(refs, SnapshotKind.SAVEPOINT, keep) == ()
+
+
+def test_what_is_to_be_restored_after_a_stop_is_not_retired_by_its_last_checkpoint() -> None:
+    world = retaining(1, [checkpoint_ref(3), checkpoint_ref(4)])
+    world.request("stop", stop=True, keep=3)
+    world.complete(5)
+    assert world.ended
+    assert world.completed[-1].retires == (4,)
+    assert world.kept_checkpoints == [3, 5]

@@ -82,9 +82,48 @@ def test_nobody_waits_for_a_deadline_at_which_nothing_can_happen() -> None:
     world = World(EVERY_SECOND)
     world.begin()
     world.pass_time(1500)
-    assert world.coordinator.next_deadline() is None
+    assert world.coordinator.next_deadline() == 2000 + EVERY_SECOND.timeout_ms, "by then it will have expired"
     world.finish()
     assert world.coordinator.next_deadline() == world.now_ms + EVERY_SECOND.timeout_ms
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["the interval", "a stop"])
+def test_a_step_that_lets_no_barrier_pass_is_a_checkpoint_that_expires(asked: bool) -> None:
+    options = CheckpointOptions(interval_ms=1000, timeout_ms=5000, tolerable_failures=1)
+    world = World(options)
+    world.begin()
+    if asked:
+        world.request("stop", stop=True)
+    first = world.now_ms + (0 if asked else 1000)
+    assert world.pass_time(first + 4999 - world.now_ms) == []
+    assert world.coordinator.next_deadline() == world.now_ms + 1
+    world.pass_time(1)
+    world.settle()
+    assert world.aborted() == {1: "it expired after 5000 ms: the running micro-batch let no barrier pass"}
+    assert world.failures == [], "one may fail"
+    world.pass_time(5000)
+    world.settle()
+    [failure] = world.failures
+    assert failure.cause == (
+        "checkpoint 2 failed (it expired after 5000 ms: the running micro-batch let no barrier pass), and no more than "
+        "1 may fail in a row (execution.checkpointing.tolerable-failed-checkpoints)"
+    )
+    assert world.ended
+    assert (RequestId("stop") in world.replies) is asked
+
+
+def test_a_long_step_that_ends_in_time_is_no_failure_and_neither_is_one_without_checkpointing() -> None:
+    world = World(CheckpointOptions(interval_ms=1000, timeout_ms=5000))
+    for _ in range(3):
+        world.begin()
+        world.pass_time(5900)
+        world.finish()
+        world.complete(world.pending[0])
+    assert world.aborted() == {}
+    world = World(OFF)
+    world.begin()
+    assert world.coordinator.next_deadline() is None
+    assert world.pass_time(10_000_000) == []
 
 
 def test_an_idle_stream_has_checkpoints_too() -> None:

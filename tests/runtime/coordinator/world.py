@@ -110,6 +110,7 @@ class World:
         self.noted: list[CheckpointId] = []
         self.told_committed = {group.id for group in self.carried}
         self.requests: set[RequestId] = set()
+        self.spared: set[CheckpointId] = set()
         self.replies: dict[RequestId, Reply | WriteStopped] = {}
         self.notices: list[NotifyComplete | NotifyAborted] = []
         self.failures: list[FailStream] = []
@@ -169,12 +170,19 @@ class World:
         assert deadline is None or deadline > self.now_ms, "whoever waits for the next deadline waits for it"
         return actions
 
-    def request(self, id: str, name: str | None = None, *, stop: bool = False) -> list[Action]:
+    def request(self, id: str, name: str | None = None, *, stop: bool = False, keep: int | None = None) -> list[Action]:
         """Somebody asks for a snapshot, for a savepoint if it has a name."""
         kind = SnapshotKind.SAVEPOINT if name else SnapshotKind.CHECKPOINT
         trigger = Trigger(
-            kind=kind, name=SavepointName(name) if name else None, request=RequestId(id), stop=stop, reason=id
+            kind=kind,
+            name=SavepointName(name) if name else None,
+            request=RequestId(id),
+            stop=stop,
+            keep=CheckpointId(keep) if keep is not None else None,
+            reason=id,
         )
+        if keep is not None:
+            self.spared.add(CheckpointId(keep))
         return self.tell(trigger)
 
     def ack(self, checkpoint: int, *participants: str) -> list[Action]:
@@ -329,12 +337,19 @@ class World:
         """Of the checkpoints there are, with this one, the newest `retained` stay; savepoints all do."""
         kept = self.kept_checkpoints
         if action.kind is SnapshotKind.CHECKPOINT:
-            expected = sorted([*kept, action.checkpoint])[: -self.options.retained]
+            too_many = sorted([*kept, action.checkpoint])[: -self.options.retained]
+            expected = [id for id in too_many if id not in self.spared]
         else:
             expected = []
         assert list(action.retires) == expected
 
     def _check_aborted(self, action: NotifyAborted) -> None:
+        if action.checkpoint not in self.attempts:
+            assert self.busy, "only a running step lets no barrier pass"
+            assert action.checkpoint == self.next_id
+            assert action.cause.startswith("it expired after")
+            self.next_id += 1
+            return
         attempt = self.attempts[action.checkpoint]
         assert attempt.state in ("open", "storing"), "each attempt ends once"
         attempt.state = "aborted"

@@ -233,6 +233,11 @@ EVENTS: dict[str, tuple[RequestKind, dict[str, Any], Event]] = {
             reason="stop was asked for by ann",
         ),
     ),
+    "stop to restore another": (
+        RequestKind.STOP,
+        {"savepoint": None, "keep": 3},
+        Trigger(request=RequestId("one"), stop=True, keep=CheckpointId(3), reason="stop was asked for by ann"),
+    ),
     "cancel": (RequestKind.CANCEL, {}, Cancel(request=RequestId("one"), reason="cancel was asked for by ann")),
 }
 
@@ -261,6 +266,11 @@ REFUSED: dict[str, tuple[RequestKind, dict[str, Any], str]] = {
         RequestKind.SAVEPOINT,
         {"name": "a", "origin": "a whim"},
         "the origin of a savepoint is person or schedule, not 'a whim'",
+    ),
+    "keeping what is no id": (
+        RequestKind.STOP,
+        {"keep": "last"},
+        "what a stop is to keep is a checkpoint's id, not 'last'",
     ),
     "drain": (RequestKind.STOP, {"drain": True}, "a stream cannot be drained yet"),
 }
