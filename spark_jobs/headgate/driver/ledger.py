@@ -29,6 +29,7 @@ from headgate.coordinator.messages import (
 from headgate.driver.points import KillPoints
 from headgate.driver.shared_state import SharedFiles
 from headgate.driver.snapshots import SnapshotTaker
+from headgate.driver.sweeping import is_of
 from headgate.sink.base import SinkCommitter
 from headgate_contract import wire
 from headgate_contract.errors import Fenced, HeadgateError, SlotTaken, StorageError, StreamFailed
@@ -84,6 +85,8 @@ class Ledger:
         self._points = points
         self._mailbox = Mailbox(store, stream)
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledger")
+        self._disposal = ThreadPoolExecutor(max_workers=1, thread_name_prefix="disposal")
+        """Deletions may take long, and what completes checkpoints must not wait for them."""
         self._fenced_lock = threading.Lock()
         self._fenced_said = False
         self._over = False
@@ -107,6 +110,7 @@ class Ledger:
 
     def close(self) -> None:
         self._pool.shutdown(wait=True)
+        self._disposal.shutdown(wait=True)
 
     def _perform(self, action: Action) -> None:
         if self._over and not isinstance(action, Reply):
@@ -207,8 +211,7 @@ class Ledger:
         data = metadata.encode()
         self._points.reach("before-metadata")
         try:
-            if not self._store.create(f"{folder}/{METADATA}", data):
-                raise StorageError(f"{folder}/{METADATA} exists already", hint="choose another name")
+            self._create_metadata(f"{folder}/{METADATA}", data)
         except StorageError as error:
             self._withdraw(f"{folder}/{METADATA}", data)
             self._post(StoreFailed(checkpoint=action.checkpoint, cause=str(error)))
@@ -235,13 +238,19 @@ class Ledger:
         )
         self._points.reach("after-slot")
         self._folders[action.checkpoint] = folder
-        if action.name is None:
-            self._shared.register(action.checkpoint, metadata.handles())
-            if self.taker is not None:
-                self.taker.confirm(metadata)
-        else:
-            self._shared.register(action.checkpoint, ())
+        if action.name is None and self.taker is not None:
+            self.taker.confirm(metadata)
+        unneeded = self._shared.register(action.checkpoint, metadata.handles() if action.name is None else ())
+        self.delete(unneeded, f"checkpoint {action.checkpoint} does not need them any more")
         self._post(Stored(checkpoint=action.checkpoint, snapshot=snapshot, slot=slot))
+
+    def _create_metadata(self, path: str, data: bytes) -> None:
+        """Write it, over an attempt of ours that no slot names, too: a name that a slot has is refused before."""
+        if self._store.create(path, data):
+            return
+        if not is_of(self._store, path, self._stream, self._generation):
+            raise StorageError(f"{path} exists already", hint="choose another name")
+        self._store.replace(path, data)
 
     def _withdraw(self, path: str, data: bytes) -> None:
         """Metadata that no slot will name: if it got there all the same, its name must become free again."""
@@ -317,13 +326,25 @@ class Ledger:
         if self.taker is not None:
             self.taker.forget(action.checkpoint)
         self.say(action.snapshot.kind.value, "EXECUTED", f"{action.snapshot} is complete and committed")
-        for retired in action.retired:
-            self._dispose(retired)
+        self.dispose(action.retired)
 
     def dispose(self, snapshots: Sequence[CheckpointId]) -> None:
         """Go on with what an earlier life had retired and not yet deleted."""
         for snapshot in snapshots:
-            self._pool.submit(self._dispose, snapshot)
+            self._disposal.submit(self._dispose, snapshot)
+
+    def delete(self, paths: Sequence[str], why: str) -> None:
+        """Delete files that no snapshot needs, whenever there is time."""
+        if paths:
+            log.info("%s files on shared storage go: %s", len(paths), why)
+            self._disposal.submit(self._delete, paths)
+
+    def _delete(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            try:
+                self._store.delete(path)
+            except StorageError as error:
+                log.warning("%s is needed no more and could not be deleted: %s", path, error)
 
     def _dispose(self, snapshot: CheckpointId) -> None:
         """Delete what a retired checkpoint alone needs; its slot says that it is no candidate any more.

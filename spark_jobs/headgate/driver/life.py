@@ -44,6 +44,9 @@ from headgate_contract.paths import StreamPaths
 
 log = logging.getLogger(__name__)
 
+_BETWEEN_STOPS_S = 5.0
+"""Until a stop by signal whose last snapshot failed is tried again."""
+
 
 class Life:
     """One generation of a stream, in this process."""
@@ -60,6 +63,7 @@ class Life:
         self._stop_asked = threading.Event()
         self._stop_reason = ""
         self._stop_posted = False
+        self._stop_again_at = 0.0
         self._attempt = 0
         self._vertex = self._stateful_vertex()
         history = setup.catalogue.generations[0].launch  # it names the log itself, not only the stream
@@ -288,8 +292,9 @@ class Life:
 
     def _wait(self) -> None:
         while not self._ended.wait(0.2):
-            if self._stop_asked.is_set() and not self._stop_posted:
+            if self._stop_asked.is_set() and not self._stop_posted and time.monotonic() >= self._stop_again_at:
                 self._stop_posted = True
+                self._stop_again_at = time.monotonic() + _BETWEEN_STOPS_S
                 self._heart.become(StreamState.STOPPING)
                 self._loop.post(Trigger(stop=True, reason=self._stop_reason))
             failure = self._engine.failure()

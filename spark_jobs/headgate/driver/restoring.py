@@ -12,8 +12,9 @@ from headgate.driver.ledger import Ledger
 from headgate.driver.pulse import Heart
 from headgate.driver.setup import LifeSetup
 from headgate.driver.shared_state import SharedFiles
+from headgate.driver.sweeping import leftovers
 from headgate.recovery.fetch import SnapshotFiles
-from headgate.recovery.sinks import begin_sinks, sink_history
+from headgate.recovery.sinks import begin_sinks, check_sinks, sink_history
 from headgate.recovery.state import check_vertices, restore_vertex
 from headgate.sink.base import SinkCommitter
 from headgate.source.positions import INITIAL
@@ -23,7 +24,7 @@ from headgate_contract.heartbeats import read_heartbeat
 from headgate_contract.ids import CheckpointId, Generation, VertexUid
 from headgate_contract.paths import StreamPaths
 from headgate_contract.restore import RestoreFrom
-from headgate_contract.snapshot import SnapshotMetadata, SnapshotRef
+from headgate_contract.snapshot import SnapshotMetadata
 
 log = logging.getLogger(__name__)
 
@@ -61,13 +62,17 @@ class Restorer:
         if metadata is not None:
             check_vertices(metadata, self._vertex)
             self._check_sources(metadata)
+            check_sinks(self._setup.catalogue, metadata, self._sinks)
         opening = threading.Thread(target=self._open_engine, name="open", daemon=True)
         opening.start()
         cut = self._restore_cut(files, metadata)
-        self._register_retained(ref)
+        all_named = self._register_retained()
         for end in self._setup.plan.sinks:
             end.vertex.sink.check()
         self._ledger.check_not_fenced()
+        named = self._shared.named() if all_named else None
+        left = leftovers(self._setup.store, self._setup.catalogue, self._generation, named)
+        self._ledger.delete(left, "earlier lives left them, and no snapshot names them")
         history = sink_history(self._setup.store, self._setup.catalogue, ref, metadata)
         for uid, report in begin_sinks(self._sinks, history).items():
             log.info("sink %s: %s", uid, report)
@@ -116,7 +121,9 @@ class Restorer:
                 hint="give a new kind of source a new uid and start with --fresh",
             )
 
-    def _register_retained(self, base: SnapshotRef | None) -> None:
+    def _register_retained(self) -> bool:
+        """Note which files the retained snapshots need; False if that of one of them is not known."""
+        all_named = True
         for ref in self._setup.catalogue.snapshots:
             self._folders[ref.id] = ref.folder
             files = SnapshotFiles(self._setup.store, ref)
@@ -124,10 +131,12 @@ class Restorer:
                 metadata = files.metadata()
             except SnapshotDamaged as error:
                 log.warning("%s is damaged: none of its files will be deleted: %s", ref, error)
+                all_named = False
                 continue
             handles = list(metadata.handles()) if ref.name is None else []
             self._shared.register(ref.id, handles)
         self._ledger.dispose(self._register_retired())
+        return all_named
 
     def _register_retired(self) -> list[CheckpointId]:
         """The retired checkpoints whose files an earlier life had not deleted when it ended."""

@@ -17,10 +17,12 @@ class SharedFiles:
         self._confirmed: dict[str, StateHandle] = {}
         self._lock = threading.Lock()
 
-    def register(self, snapshot: CheckpointId, handles: Iterable[StateHandle]) -> None:
-        """`snapshot` (retained, or under way) needs these files."""
+    def register(self, snapshot: CheckpointId, handles: Iterable[StateHandle]) -> list[str]:
+        """`snapshot` (retained, or under way) needs these files; those that it alone has kept so far and does not."""
         with self._lock:
+            before = self._files.get(snapshot, frozenset())
             self._files[snapshot] = frozenset(handle.path for handle in handles)
+            return self._unneeded(before)
 
     def confirm(self, handles: Iterable[StateHandle]) -> None:
         """These are the files of the newest CONFIRMED checkpoint: the base of the next increment."""
@@ -34,6 +36,13 @@ class SharedFiles:
     def release(self, snapshot: CheckpointId) -> list[str]:
         """`snapshot` is gone: the files that it named and nobody else does."""
         with self._lock:
-            gone = self._files.pop(snapshot, frozenset())
-            base = {handle.path for handle in self._confirmed.values()}
-            return sorted(gone - base - frozenset().union(*self._files.values()))
+            return self._unneeded(self._files.pop(snapshot, frozenset()))
+
+    def named(self) -> frozenset[str]:
+        """All files that a snapshot needs."""
+        with self._lock:
+            return frozenset().union(*self._files.values())
+
+    def _unneeded(self, files: frozenset[str]) -> list[str]:
+        base = {handle.path for handle in self._confirmed.values()}
+        return sorted(files - base - frozenset().union(*self._files.values()))

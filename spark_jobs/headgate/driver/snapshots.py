@@ -82,10 +82,10 @@ class SnapshotTaker:
 
     def confirm(self, metadata: SnapshotMetadata) -> None:
         """A checkpoint is complete: its files are the base of the next increment."""
-        self._shared.confirm(metadata.handles())
         for uid, state in metadata.sources.items():
             if uid == self._source:
-                self._book.confirm(state)
+                self._book.confirm(state)  # before the files: a barrier in between must build on the newer position
+        self._shared.confirm(metadata.handles())
 
     def forget(self, checkpoint: CheckpointId) -> None:
         """The snapshot has completed: what was uploaded for it is its own."""
@@ -96,8 +96,7 @@ class SnapshotTaker:
         """The attempt came to nothing: delete what was uploaded for it alone, and what is being uploaded once it is."""
         with self._lock:
             uploaded = self._uploaded.pop(checkpoint, [])
-        self._shared.release(checkpoint)
-        for path in uploaded:
+        for path in (*uploaded, *self._shared.release(checkpoint)):
             self._delete(path)
 
     def close(self) -> None:
@@ -137,15 +136,16 @@ class SnapshotTaker:
 
     def _state(self, action: TakeSnapshot, vertex: StatefulVertex, base: Mapping[str, StateHandle]) -> Acknowledged:
         uploaded = 0
+        here: dict[str, StateHandle] = {}  # after a rescale several subtasks have parts of one file
         subtasks = []
         descriptors: dict[str, dict[str, object]] = {}
         for subtask, body in sorted(action.cut.versions.get(vertex.uid, {}).items()):
             version = StateVersion.from_json(body)
             handles = []
             for file in local_files(version, vertex.directory / str(subtask)):
-                handle = base.get(file.name)
+                handle = base.get(file.name) or here.get(file.name)
                 if handle is None:
-                    handle = self._upload(action, file.name, file.path)
+                    handle = here[file.name] = self._upload(action, file.name, file.path)
                     uploaded += handle.length
                 handles.append(handle)
             key_groups = subtask_range(subtask, vertex.parallelism, vertex.max_parallelism)

@@ -50,6 +50,7 @@ class LifeWorld:
         self.store = SteppingStore(open_store(str(base / "root")), self.faults.before)
         self.settings: dict[str, object] = dict(SETTINGS)
         self.source_uid = "records"
+        self.sink_uid = "out"
         self.engine_class: type[StandInEngine] = StandInEngine
         self.written = 0
         (base / "in").mkdir()
@@ -74,7 +75,7 @@ class LifeWorld:
             .key_by("key")
             .process("number", self.step, output=NUMBERED, state={"count": pa.schema({"n": pa.int64()})})
         )
-        numbered.sink("out", headgate.sinks.files(self.base / "out"))
+        numbered.sink(self.sink_uid, headgate.sinks.files(self.base / self.sink_uid))
         numbered.sink("console", headgate.sinks.console(1))
         return linear_plan(job)
 

@@ -120,9 +120,9 @@ class Stage:
         snapshot = Snapshot(number, acks)
         if confirm:
             self.taker.forget(CheckpointId(number))
-            self.shared.register(CheckpointId(number), snapshot.handles if name is None else ())
             if name is None:
                 self.taker.confirm(snapshot.metadata)
+            self.shared.register(CheckpointId(number), snapshot.handles if name is None else ())
         return snapshot
 
     def files(self, folder: str = "") -> list[str]:

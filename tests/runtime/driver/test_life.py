@@ -11,10 +11,11 @@ import pytest
 from headgate.driver.engine import MicroBatch
 from headgate.driver.life import describe_error
 from headgate.recovery.fetch import SnapshotFiles
+from headgate.sink.files_committer import FilesCommitter
 from headgate.step.operators import Keyed
 from headgate.step.task import StepAck, StepTask
 from headgate.testing.stand_in import StandInEngine
-from headgate_contract.errors import Fenced, JobInvalid, RestoreRefused, StreamFailed
+from headgate_contract.errors import Fenced, JobInvalid, RestoreRefused, SinkFailed, StreamFailed
 from headgate_contract.heartbeats import StreamState
 from headgate_contract.mailbox import Outcome, RequestKind
 from headgate_contract.paths import METADATA
@@ -123,6 +124,22 @@ def test_a_subtask_that_acknowledges_twice_fails_the_life(world: LifeWorld) -> N
     assert world.output() == []
 
 
+class ForgettingEngine(StandInEngine):
+    """Loses the ack of a subtask."""
+
+    def run(self, batch: MicroBatch, task: StepTask) -> list[StepAck]:
+        return super().run(batch, task)[:-1]
+
+
+def test_a_subtask_that_does_not_acknowledge_fails_the_life(world: LifeWorld) -> None:
+    world.engine_class = ForgettingEngine
+    world.write(1)
+    error = world.begin().wait()
+    assert isinstance(error, StreamFailed)
+    assert "of 2 subtasks the step acknowledged only [0]" in str(error)
+    assert world.output() == []
+
+
 def test_an_engine_that_cannot_be_opened_fails_the_life_before_anything_is_read(world: LifeWorld) -> None:
     (world.base / "in").rmdir()
     error = world.begin().wait()
@@ -163,7 +180,10 @@ def test_a_batch_that_fails_because_its_engine_is_gone_says_so(world: LifeWorld)
     assert str(world.begin().wait()) == "Spark's JVM is gone"
 
 
-def test_a_stop_by_signal_whose_snapshot_fails_is_tried_again(world: LifeWorld) -> None:
+def test_a_stop_by_signal_whose_snapshot_fails_is_tried_again(
+    world: LifeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.driver.life._BETWEEN_STOPS_S", 0.1)
     world.write(1)
     life = world.begin(settings={"execution.checkpointing.interval": "1 h"})
     life.read_all()
@@ -224,6 +244,62 @@ def test_a_retired_checkpoint_that_a_dead_driver_had_not_deleted_is_deleted_by_t
     life.read_all()
     assert life.stop() is None
     world.check_output()
+
+
+def test_what_an_earlier_life_left_without_a_slot_goes_and_what_others_put_there_stays(world: LifeWorld) -> None:
+    world.write(1)
+    life = world.begin()
+    life.read_all()
+    life.ask("sp", RequestKind.SAVEPOINT, name="kept")
+    kept = str(life.answer("sp").result["folder"])
+    assert life.stop() is None
+    metadata = world.store.read(f"{kept}/{METADATA}")
+    folder = f"streams/{STREAM}"
+    ours = {
+        f"{folder}/shared/broken",
+        f"{folder}/checkpoints/chk-999-g1/{METADATA}",
+        f"{folder}/savepoints/half/state/a",
+    }
+    foreign = {f"{folder}/savepoints/foreign/{METADATA}", f"{folder}/savepoints/foreign/state/a"}
+    for path in (*ours, *foreign):
+        world.store.create(path, b"what nobody knows")
+    world.store.create(f"{folder}/savepoints/half/{METADATA}", metadata)
+    before = {info.path for info in world.store.list(kept)}
+    life = world.begin()
+    until(lambda: not [path for path in ours if world.store.stat(path)], "what was left is deleted")
+    life.ask("half", RequestKind.SAVEPOINT, name="half")
+    assert life.answer("half").outcome is Outcome.DONE, "its name is free"
+    life.ask("foreign", RequestKind.SAVEPOINT, name="foreign")
+    assert "exists already" in life.answer("foreign").why
+    assert life.stop() is None
+    assert {info.path for info in world.store.list(kept)} == before
+    assert not [path for path in foreign if world.store.stat(path) is None]
+    world.write(1)
+    life = world.begin("half")
+    life.read_all()
+    assert life.stop() is None
+    world.check_output()
+
+
+def test_a_sink_whose_output_is_not_yet_published_cannot_leave_the_job(world: LifeWorld) -> None:
+    def refuse(*args: object) -> None:
+        raise SinkFailed("no")
+
+    world.write(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FilesCommitter, "commit", refuse)
+        assert isinstance(world.begin().wait(), SinkFailed)
+    assert world.catalogue.snapshots
+    assert world.output() == []
+    world.sink_uid = "renamed"
+    error = world.begin().wait()
+    assert isinstance(error, RestoreRefused)
+    assert "carries output of sink 'out' that may not be published yet, and the job has no such sink" in str(error)
+    world.sink_uid = "out"
+    assert world.begin().stop() is None
+    world.check_output()
+    world.sink_uid = "renamed"
+    assert world.begin().stop() is None
 
 
 def test_a_damaged_snapshot_that_is_not_restored_is_left_alone(world: LifeWorld) -> None:

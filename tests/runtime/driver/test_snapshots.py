@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -125,6 +126,24 @@ def test_a_base_under_an_upload_outlives_also_its_successor_as_the_base(stage: S
     stage.taker.confirm(replace(first.metadata, vertices={}, sources={}))
     assert stage.shared.release(CheckpointId(1)) == []
     assert stage.shared.release(CheckpointId(2)) == first.paths
+
+
+def test_a_file_that_several_subtasks_have_parts_of_is_uploaded_once(stage: Stage) -> None:
+    stage.batch("ann", "bob", "cyd")
+    [version, *_] = stage.vertex.versions.values()
+    for subtask in (0, 1):
+        stage.vertex.versions[subtask] = version
+        for other in (0, 1):
+            for path in (stage.vertex.directory / str(other)).iterdir():
+                place = stage.vertex.directory / str(subtask) / path.name
+                if not place.exists():
+                    os.link(path, place)
+    snapshot = stage.complete(1)
+    [state] = snapshot.vertices.values()
+    first, second = (subtask.files for subtask in state.subtasks)
+    assert first == second
+    assert len(first) > 0
+    assert snapshot.uploaded == sum(handle.length for handle in first)
 
 
 def hold(stage: Stage, call: str) -> tuple[threading.Event, threading.Event]:
@@ -262,6 +281,22 @@ def test_f67_a_file_goes_when_no_snapshot_names_it_any_more() -> None:
     assert shared.release(CheckpointId(1)) == ["a"]
     assert shared.release(CheckpointId(2)) == ["b"]
     assert shared.release(CheckpointId(3)) == ["c"]
+
+
+def test_a_file_goes_also_when_a_completed_checkpoint_stands_on_less_than_it_had_begun_with() -> None:
+    """Two at once: both began with the files of 1, and 1 is retired by the first of them."""
+    shared = SharedFiles()
+    shared.register(CheckpointId(1), handles("a", "b"))
+    shared.confirm(handles("a", "b"))
+    for later in (2, 3):
+        shared.register(CheckpointId(later), handles("a", "b"))
+    shared.confirm(handles("b", "c"))
+    assert shared.register(CheckpointId(2), handles("b", "c")) == []
+    assert shared.release(CheckpointId(1)) == []
+    shared.confirm(handles("c"))
+    assert shared.register(CheckpointId(3), handles("c")) == ["a"]
+    assert shared.release(CheckpointId(2)) == ["b"]
+    assert shared.named() == {"c"}
 
 
 def test_what_nobody_registered_is_never_deleted() -> None:
