@@ -16,7 +16,7 @@ PURE := not spark and not airflow and not servers and not e2e and not slow
 # What some targets take: make crash-demo SEED=7 KILLS=20 BACKEND=rocksdb
 SEED ?= 1
 KILLS ?= 20
-BACKEND ?= hashmap
+BACKEND ?= both
 BREAK ?=
 KEEP ?=
 ARGS ?=
@@ -67,7 +67,7 @@ demo: $(STAMP) ## the whole story: Airflow, a stream, a crash, a restore, an exa
 	KEEP=$(KEEP) $(PY) scripts/demo.py
 
 .PHONY: crash-demo
-crash-demo: $(STAMP) ## kill a driver KILLS times at moments from SEED and check every record (BACKEND=, BREAK=)
+crash-demo: $(STAMP) ## kill a driver KILLS times at moments from SEED and check every record (BACKEND=hashmap|rocksdb|both, BREAK=)
 	$(PY) scripts/crash_demo.py --seed $(SEED) --kills $(KILLS) --backend $(BACKEND) $(if $(BREAK),--break $(BREAK))
 
 .PHONY: bench-quick

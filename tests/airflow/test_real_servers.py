@@ -98,17 +98,20 @@ def test_marking_a_waiting_start_as_failed_asks_the_driver_to_stop_and_clearing_
     fleet, airflow = world.fleet, world.airflow
     run = airflow.trigger_dag("headgate_start", {"stream": "slow"})
 
-    def state() -> str:
-        return str(airflow.tasks("headgate_start", run)[0]["state"])
+    def task() -> dict[str, Any]:
+        return airflow.tasks("headgate_start", run)[0]
 
-    wait_until(lambda: state() == "deferred", "the start to be deferred", timeout_s=60)
+    def followed() -> bool:
+        return task()["state"] == "deferred" and task()["triggerer_job"] is not None  # Airflow ends no other trigger
+
+    wait_until(followed, "the start to be followed", timeout_s=60)
     airflow.api(
         "POST",
         "/dags/headgate_start/clearTaskInstances",
         {"dag_run_id": run, "task_ids": ["start"], "dry_run": False, "only_failed": False},
     )
-    wait_until(lambda: state() != "deferred", "the clear to be seen", timeout_s=60)
-    wait_until(lambda: state() == "deferred", "the start to be deferred again", timeout_s=60)
+    wait_until(lambda: task()["state"] != "deferred", "the clear to be seen", timeout_s=60)
+    wait_until(followed, "the start to be followed again", timeout_s=60)
     assert fleet.control.status("slow").stop_wanted is None
     assert len(fleet.catalogue("slow").generations) == 1
 
