@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headgate_contract import wire
-from headgate_contract.errors import CorruptObject, ObjectMissing
+from headgate_contract.errors import CorruptObject, ObjectMissing, StorageError
 from headgate_contract.ids import CheckpointId, Generation, StreamName
 from headgate_contract.paths import HEARTBEATS, StreamPaths, heartbeat_of
 from headgate_contract.store import ObjectStore
@@ -103,8 +103,14 @@ def read_heartbeats(store: ObjectStore) -> dict[tuple[StreamName, Generation], S
     found = {}
     for info in store.list(HEARTBEATS):
         whose = heartbeat_of(info.path)
-        seen = _seen(store, whose, info.path, max(0.0, now - info.modified)) if whose is not None else None
-        if whose is not None and seen is not None:
+        if whose is None:
+            continue
+        age_s = max(0.0, now - info.modified)
+        try:
+            seen = _seen(store, whose, info.path, age_s)
+        except StorageError as error:  # one that cannot be read must not hide the others
+            seen = Seen(*whose, None, age_s, str(error))
+        if seen is not None:
             found[whose] = seen
     return found
 

@@ -300,17 +300,20 @@ class Control:
         """How the stream is. `confirm` watches a SILENT one until it is clear whether it is LOST."""
         return self._observer.status(StreamName(stream), confirm=confirm)
 
-    def fleet(self) -> list[StreamStatus]:
-        """The status of every stream, from one listing of the heartbeats."""
-        return self._observer.fleet()
+    def fleet(self, streams: Iterable[str] | None = None) -> list[StreamStatus]:
+        """The status of `streams` (those that were ever deployed), or of all, from one listing of the heartbeats.
+
+        What is wrong with one of them hides no other: it is UNREADABLE, and its text says why.
+        """
+        names = [StreamName(stream) for stream in streams] if streams is not None else None
+        return self._observer.fleet(names)
 
     def lost(self, streams: Iterable[str] | None = None) -> list[Lost]:
         """The lost streams whose restart is due now, of `streams` or of all; never blocks.
 
         Silence is confirmed between calls: ask the same Control again. status() also shows those given up or not due.
         """
-        names = [StreamName(stream) for stream in streams] if streams is not None else None
-        found = [status.lost for status in self._observer.fleet(names)]
+        found = [status.lost for status in self.fleet(streams)]
         return [
             lost for lost in found if lost is not None and isinstance(lost.restart, RestartAfter) and lost.due_in_s == 0
         ]

@@ -32,7 +32,7 @@ class Condition(enum.Enum):
     LOST = "lost"
     """The driver is gone or silent, and nobody wanted that."""
     UNREADABLE = "unreadable"
-    """The stream's log cannot be read; nothing is guessed and nothing is started."""
+    """The stream's log, or what is deployed, cannot be read; nothing is guessed and nothing is started."""
 
 
 LIVE = frozenset({Condition.LAUNCHED, Condition.RESTORING, Condition.RUNNING, Condition.STOPPING, Condition.SILENT})

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from headgate_contract.catalogue import Catalogue
-from headgate_contract.errors import CorruptObject, ObjectMissing, StorageError, StreamUnknown
+from headgate_contract.errors import CorruptObject, HeadgateError, StreamUnknown
 from headgate_contract.heartbeats import Seen, read_heartbeat, read_heartbeats
 from headgate_contract.ids import Generation, StreamName
 from headgate_contract.mailbox import Mailbox, Outcome
@@ -73,10 +73,10 @@ class Observer:
         """One of many: what is wrong with this stream must not hide the others; None if it was never deployed."""
         try:
             return self._status(self._catalogues.read(stream), beats)
-        except (CorruptObject, ObjectMissing) as error:
-            return _unreadable(stream, error)
         except StreamUnknown:
             return None
+        except HeadgateError as error:
+            return _unreadable(stream, error)
 
     def stop_wanted(self, catalogue: Catalogue, generation: Generation) -> StopWanted | None:
         """The newest wish to stop `generation` that stands: its driver has not answered that it cannot."""
@@ -182,7 +182,7 @@ class Observer:
         return tuple(reversed(lives)), now
 
 
-def _unreadable(stream: StreamName, error: StorageError) -> StreamStatus:
+def _unreadable(stream: StreamName, error: HeadgateError) -> StreamStatus:
     return StreamStatus(stream=stream, condition=Condition.UNREADABLE, text=str(error))
 
 

@@ -89,3 +89,4 @@ def test_a_started_stream_is_in_the_fleet_at_once(world: World) -> None:
     world.started()
     world.beat()
     assert [status.stream for status in control.fleet()] == [STREAM]
+    assert control.fleet(["returns"]) == []

@@ -10,11 +10,13 @@ from dataclasses import replace
 
 import pytest
 
+from headgate_contract.errors import StorageError
 from headgate_contract.heartbeats import ProcessIdentity, StreamState
 from headgate_contract.ids import Generation, StreamName
 from headgate_contract.paths import StreamPaths
 from headgate_contract.process import identify
 from headgate_contract.records import StopWanted, StopWithdrawn
+from headgate_contract.store_local import LocalStore
 from headgate_control.catalogues import Catalogues
 from headgate_control.outcomes import Condition, GiveUp, ProcessSign, RestartAfter, StreamStatus
 from headgate_control.status import Observer
@@ -262,6 +264,41 @@ def test_an_unreadable_slot_stops_the_stream_by_name_and_hides_no_other(running:
     assert slot in by_name[STREAM].text
     assert by_name[STREAM].lost is None
     assert by_name[other].condition is Condition.RUNNING
+
+
+def test_storage_that_refuses_one_object_hides_no_other_stream(
+    running: World, observer: Observer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(store: LocalStore, path: str) -> bytes:
+        if path in (StreamPaths(STREAM).slots + "/00000001.json", StreamPaths(mute).heartbeat(Generation(1))):
+            raise StorageError(f"cannot read {path}: Permission denied")
+        return unhindered(store, path)
+
+    other, mute = StreamName("payments"), StreamName("returns")
+    for stream in (other, mute):
+        running.deployed(stream)
+        running.started(stream=stream)
+        running.beat(stream=stream)
+    unhindered = LocalStore.read
+    monkeypatch.setattr(LocalStore, "read", refuse)
+    by_name = {status.stream: status for status in observer.fleet()}
+    assert [by_name[name].condition for name in (STREAM, mute, other)] == [
+        Condition.UNREADABLE,
+        Condition.SILENT,
+        Condition.RUNNING,
+    ]
+    assert "Permission denied" in by_name[STREAM].text
+    assert "Permission denied" in by_name[mute].text
+
+
+def test_settings_that_only_a_newer_headgate_knows_hide_no_other_stream(running: World, observer: Observer) -> None:
+    other = StreamName("payments")
+    running.decide(replace(running.deployed(other), settings={"headgate.of-tomorrow": "1"}), other)
+    running.started(stream=other)
+    by_name = {status.stream: status for status in observer.fleet()}
+    assert by_name[STREAM].condition is Condition.RUNNING
+    assert by_name[other].condition is Condition.UNREADABLE
+    assert "headgate.of-tomorrow" in by_name[other].text
 
 
 class TestRestartsAreCounted:

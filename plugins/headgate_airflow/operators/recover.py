@@ -62,8 +62,7 @@ class RecoverLost(BaseOperator):
 
     def _recover_on(self, root: str | None, streams: Iterable[str], by: str) -> list[dict[str, Any]]:
         control = HeadgateHook(self.conn_id or None, root=root).control(by=by)
-        declared = set(streams)
-        seen = {status.stream: status for status in control.fleet() if status.stream in declared}
+        seen = {status.stream: status for status in control.fleet(streams)}
         earlier = [
             _entry(name, root, generation=status.generation) for name, status in seen.items() if _is_of(status, by)
         ]
