@@ -19,10 +19,10 @@ from headgate.driver.log_file import take_over_output
 from headgate.driver.points import KillPoints
 from headgate.driver.pulse import Heart
 from headgate.driver.setup import LifeSetup
-from headgate.job.loading import file_sha256, load_job
+from headgate.job.loading import load_job
 from headgate.job.plan import linear_plan
 from headgate_contract.catalogue import Catalogue, read_catalogue
-from headgate_contract.errors import Conflict, Fenced, HeadgateError, JobInvalid, LaunchFailed
+from headgate_contract.errors import Conflict, Fenced, HeadgateError, LaunchFailed
 from headgate_contract.heartbeats import StreamState
 from headgate_contract.ids import Generation, StreamName
 from headgate_contract.records import Deployed, GenerationStarted, slot_log
@@ -112,10 +112,7 @@ def _setup(
     settings: Settings,
     work: Path,
 ) -> LifeSetup:
-    path = Path(deployed.job)
-    if path.is_file() and file_sha256(path) != deployed.job_sha256:
-        raise JobInvalid(f"{path} has changed since it was deployed", hint=f"`headgate deploy {stream} {path}` again")
-    job, _ = load_job(path)
+    job, _ = load_job(Path(deployed.job), deployed.job_sha256)
     plan = linear_plan(job)
     engine_setup = EngineSetup(
         stream=stream,

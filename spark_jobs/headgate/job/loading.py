@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
 import re
 import sys
 import traceback
@@ -13,28 +14,39 @@ from types import ModuleType
 from headgate.job.job import Job
 from headgate_contract.errors import HeadgateError, JobInvalid
 
+JOB_FOLDER = "HEADGATE_JOB_FOLDER"
+"""Tells Spark's workers the folder of the job file."""
+
 _HEADGATE = Path(__file__).parent.parent
 
 
-def load_job(path: Path) -> tuple[Job, ModuleType]:
-    """Import the file at `path` and return its Job and its module.
+def load_job(path: Path, sha256: str | None = None) -> tuple[Job, ModuleType]:
+    """Run the file at `path` as a module and return its Job and the module.
 
-    The file's folder is put on sys.path, so that it can import its neighbours. Raises JobInvalid with the file's own
-    traceback, shortened to what is the author's.
+    What runs are the very bytes whose checksum is `sha256`, never compiled ones from an earlier time. The file's folder
+    is the last on sys.path, here and in Spark's workers, so that the file can import its neighbours. Raises JobInvalid
+    with the file's own traceback, shortened to what is the author's.
     """
     if not path.is_file():
         raise JobInvalid(f"there is no job file {path}", hint="give the path of a Python file")
+    source = path.read_bytes()
+    if sha256 is not None and hashlib.sha256(source).hexdigest() != sha256:
+        raise JobInvalid(
+            f"the job file {path} has changed since it was deployed",
+            hint=f"deploy it again: `headgate deploy STREAM {path}`",
+        )
     folder = str(path.parent.absolute())
+    os.environ[JOB_FOLDER] = folder
     if folder not in sys.path:
-        sys.path.insert(0, folder)
+        sys.path.append(folder)
     name = "headgate_job_" + re.sub(r"\W", "_", path.stem)
     spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
+    if spec is None or spec.origin is None:
         raise JobInvalid(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        exec(compile(source, spec.origin, "exec", dont_inherit=True), module.__dict__)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         if isinstance(error, HeadgateError):
@@ -45,10 +57,6 @@ def load_job(path: Path) -> tuple[Job, ModuleType]:
         found = "no headgate.Job" if not jobs else f"{len(jobs)} jobs ({', '.join(job.name for job in jobs.values())})"
         raise JobInvalid(f"{path} holds {found} at its top level", hint="write exactly one: job = headgate.Job(...)")
     return next(iter(jobs.values())), module
-
-
-def file_sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def shortened(error: BaseException, path: Path) -> str:

@@ -21,6 +21,8 @@ DEFAULTS = {
     # latency: 40 ms a Python step with TCP
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.worker.reuse": "true",
+    # job files may import their neighbours
+    "spark.python.daemon.module": "headgate.spark.daemon",
     # one Arrow batch for each task: a step is one vectorised pass
     "spark.sql.execution.arrow.maxRecordsPerBatch": "0",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import py_compile
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from headgate.job.loading import file_sha256, load_job
+from headgate.job.loading import JOB_FOLDER, load_job
 from headgate_contract import wire
 from headgate_contract.errors import JobInvalid
 
@@ -24,6 +26,7 @@ def untouched_imports() -> Iterator[None]:
     """Job files leave their folder on sys.path and their modules behind: a driver loads one in its life."""
     path, modules = list(sys.path), set(sys.modules)
     yield
+    os.environ.pop(JOB_FOLDER, None)
     sys.path[:] = path
     for name in set(sys.modules) - modules:
         if name.startswith("headgate_job_") or name in ("neighbour", "broken_neighbour"):
@@ -152,6 +155,31 @@ def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
         load_job(write(tmp_path, GOOD, "job.txt"))
 
 
-def test_a_files_checksum_is_that_of_its_bytes(tmp_path: Path) -> None:
+def test_only_the_bytes_that_were_deployed_run(tmp_path: Path) -> None:
     path = write(tmp_path, GOOD)
-    assert file_sha256(path) == wire.sha256(path.read_bytes())
+    deployed = wire.sha256(path.read_bytes())
+    assert load_job(path, deployed)[0].name == "good"
+    write(tmp_path, "raise SystemExit('it ran')")
+    with pytest.raises(JobInvalid, match=f"the job file {path} has changed since it was deployed; deploy it again: "):
+        load_job(path, deployed)
+
+
+def test_compiled_bytes_of_an_earlier_file_are_neither_taken_nor_left(tmp_path: Path) -> None:
+    path = write(tmp_path, GOOD.replace("good", "evil"))
+    py_compile.compile(str(path))
+    compiled = list((tmp_path / "__pycache__").iterdir())
+    seen = path.stat()
+    write(tmp_path, GOOD)
+    os.utime(path, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+    assert load_job(path)[0].name == "good"
+    for file in compiled:
+        file.unlink()
+    load_job(path)
+    assert not list((tmp_path / "__pycache__").iterdir())
+
+
+def test_a_neighbour_hides_no_module_of_pythons_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "raise SystemExit('not the one that was meant')", "sched.py")
+    monkeypatch.delitem(sys.modules, "sched", raising=False)
+    load_job(write(tmp_path, "import sched\nsched.scheduler\n" + GOOD))
+    assert os.environ[JOB_FOLDER] == str(tmp_path)
