@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -25,7 +26,15 @@ def test_killed_drivers_lose_nothing_and_double_nothing(backend: str):
     assert ran.stdout.splitlines()[-1].startswith("crash demo: OK, 4 kills, ")
 
 
-def test_a_commit_before_its_completion_is_caught():
-    ran = _crash_demo("--kills", "4", "--seed", "12", "--backend", "hashmap", "--break", "commit-before-completion")
+@pytest.mark.parametrize(
+    ("fault", "seen"),
+    [
+        ("commit-before-completion", r"has gone back behind group \d+|[1-9]\d* doubled"),  # the sink sees it as well
+        ("stale-positions", r"30000 records: 0 lost, [1-9]\d* doubled"),
+    ],
+)
+def test_a_broken_protocol_is_caught(fault: str, seen: str):
+    ran = _crash_demo("--kills", "4", "--seed", "12", "--backend", "hashmap", "--break", fault)
     assert ran.returncode == 1, ran.stdout + ran.stderr
     assert ran.stdout.splitlines()[-1].startswith("crash demo: FAILED")
+    assert re.search(seen, ran.stdout), ran.stdout

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 
 from headgate.coordinator.messages import StoreSnapshot
 from headgate.driver.ledger import Ledger
 from headgate_contract.errors import BadInput
+from headgate_contract.ids import VertexUid
+from headgate_contract.snapshot import SourceState
 
 
 class CommitBeforeCompletion(Ledger):
@@ -23,7 +27,20 @@ class CommitBeforeCompletion(Ledger):
         super()._store_snapshot(action)
 
 
-FAULTS: dict[str, type[Ledger]] = {"commit-before-completion": CommitBeforeCompletion}
+class StalePositions(Ledger):
+    """Stores each snapshot with the positions of the one before it: a crash makes what lies between come twice."""
+
+    _stale: Mapping[VertexUid, SourceState] | None = None
+
+    def _store_snapshot(self, action: StoreSnapshot) -> None:
+        stale, self._stale = self._stale or action.sources, action.sources
+        super()._store_snapshot(replace(action, sources=stale))
+
+
+FAULTS: dict[str, type[Ledger]] = {
+    "commit-before-completion": CommitBeforeCompletion,
+    "stale-positions": StalePositions,
+}
 
 
 def broken_ledger(fault: str) -> type[Ledger]:
