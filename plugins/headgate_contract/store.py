@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from headgate_contract.errors import BadConfiguration, StorageError
+from headgate_contract.errors import BadConfiguration, StorageError, StorageUnreachable
 
 TEMP_PREFIX = ".tmp-"
 """Names that begin so are writes under way or never ended: no object has one and no listing shows one."""
@@ -108,7 +108,23 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def check_writable(self) -> None:
-        """Raise StorageUnreachable, with the reason, if the root cannot be read and written."""
+        """Raise StorageUnreachable, with the reason, if the root cannot be read and written, or `create` is not safe.
+
+        Whoever is about to work on a root calls it first: a launch, and the driver itself.
+        """
+
+    def _probe(self) -> None:
+        """Create, read and delete an object. Raises StorageUnreachable if it could be created twice."""
+        probe = f".probe-{uuid.uuid4().hex}"
+        self.create(probe, b"probe\n")
+        self.read(probe)
+        twice = self.create(probe, b"another\n")
+        self.delete(probe)
+        if twice:
+            raise StorageUnreachable(
+                f"the root {self.url} lets an object be created that is there already: two drivers could both win",
+                hint="choose a store that honours If-None-Match (S3, MinIO), or a file system with atomic hard links",
+            )
 
     def delete_all(self, folder: str) -> int:
         """Delete every object below `folder`; how many."""

@@ -185,11 +185,10 @@ class LocalStore(ObjectStore):
             _sync_folder(target.parent)
 
     def check_writable(self) -> None:
-        probe = f".probe-{uuid.uuid4().hex}"
         try:
-            self.create(probe, b"probe\n")
-            self.read(probe)
-            self.delete(probe)
+            self._probe()
+        except StorageUnreachable:
+            raise
         except StorageError as error:
             raise StorageUnreachable(
                 f"the root {self.url} cannot be written: {error.what}",

@@ -141,11 +141,10 @@ class S3Store(ObjectStore):
             raise ObjectMissing(f"{path} is not on {self.url}")
 
     def check_writable(self) -> None:
-        probe = f".probe-{uuid.uuid4().hex}"
         try:
-            self.create(probe, b"probe\n")
-            self.read(probe)
-            self.delete(probe)
+            self._probe()
+        except StorageUnreachable:
+            raise
         except StorageError as error:
             raise StorageUnreachable(
                 f"the root {self.url} cannot be written: {error.what}",

@@ -230,6 +230,14 @@ class TestLocalStore(ObjectStoreSuite):
             store.check_writable()
         assert store.now() > 0
 
+    def test_a_file_system_whose_links_replace_is_refused(
+        self, store: LocalStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(os, "link", shutil.copyfile)
+        with pytest.raises(StorageUnreachable, match=r"that is there already.*hard links"):
+            store.check_writable()
+        assert store.list("") == []
+
     def test_writers_outlive_a_neighbour_who_deletes_their_folder(self, store: LocalStore) -> None:
         over = threading.Event()
 

@@ -10,6 +10,7 @@ import pytest
 
 from headgate_contract.errors import StorageError, StorageUnreachable
 from headgate_contract.store import ObjectStore, open_store
+from headgate_contract.store_s3 import S3Store
 from tests.contract.store_suite import ObjectStoreSuite, unique
 from tests.servers.conftest import BUCKET
 from tests.servers.moto import options
@@ -54,6 +55,18 @@ class TestMotoStore(ObjectStoreSuite):
         assert store.create(path, b"1")
         assert path in [info.path for info in store.list("")]
         assert store.delete_all(path.partition("/")[0]) == 1
+
+    def test_an_endpoint_that_ignores_the_condition_of_a_create_is_refused(
+        self, moto: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store = open_store(f"s3://{BUCKET}/{unique()}", options(moto))
+        store.check_writable()
+        assert isinstance(store, S3Store)
+        conditional = store._fs.pipe_file
+        monkeypatch.setattr(store._fs, "pipe_file", lambda path, data, mode="overwrite": conditional(path, data))
+        with pytest.raises(StorageUnreachable, match=r"that is there already.*If-None-Match"):
+            store.check_writable()
+        assert store.list("") == []
 
     def test_an_endpoint_where_nobody_listens_is_said_within_seconds(self) -> None:
         store = open_store(f"s3://{BUCKET}/x", options("http://127.0.0.1:9"))
