@@ -8,6 +8,7 @@ import random
 import resource
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 
@@ -173,16 +174,20 @@ def test_rows_of_another_schema_are_refused(tmp_path: Path) -> None:
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-@pytest.fixture
+@contextmanager
 def small_files() -> Iterator[None]:
-    """The system refuses to let a file of this process grow above 64 kB: what a full disk looks like to a writer."""
+    """The system refuses to let a file of this process grow above 64 kB: what a full disk looks like to a writer.
+
+    Only while the writer is at work: the report of the test run may be a larger file.
+    """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (65_536, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.usefixtures("small_files")
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("root", ["local", "memory://full"])
 def test_a_disk_that_takes_no_more_is_named(
@@ -190,7 +195,8 @@ def test_a_disk_that_takes_no_more_is_named(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     writer = FilesSink(str(tmp_path) if root == "local" else root, format).writer(task())
-    with pytest.raises(SinkFailed, match=r"sink out of stream orders cannot stage .*File too large; is there space"):
+    named = r"sink out of stream orders cannot stage .*File too large; is there space"
+    with small_files(), pytest.raises(SinkFailed, match=named):
         stage(writer, batch(random.Random(1).sample(range(2**60), 50_000)))
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
