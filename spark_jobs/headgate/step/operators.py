@@ -6,6 +6,7 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -196,9 +197,13 @@ class Keyed:
         """For each row of the batch, which of `keys` is its own."""
         self.now_ms = clock.now_ms
         """The driver's time at the batch's start: equal in every attempt."""
-        self.random = np.random.default_rng(clock.seed)
-        """Chance that is equal in every attempt."""
+        self._seed = clock.seed
         self._session = session
+
+    @cached_property
+    def random(self) -> np.random.Generator:
+        """Chance that is equal in every attempt, and another in each subtask."""
+        return np.random.default_rng([self._seed, self._session.key_groups.start])
 
     def get(self, state: str) -> pa.Table:
         """The stored values of `state`, a row for each of `keys`; null where a key has none."""

@@ -142,6 +142,13 @@ def test_clock_and_chance_are_equal_in_every_attempt_at_a_batch(directory: Path)
     assert seen[0][0] == CLOCK.now_ms
 
 
+def test_chance_is_another_in_each_subtask(directory: Path) -> None:
+    seen: set[float] = set()
+    vertex = process(lambda rows, keyed: seen.add(float(keyed.random.random())), directory, parallelism=4)
+    acks = vertex.run(table(*"abcdefgh"))
+    assert len(seen) == sum(ack.rows_in > 0 for ack in acks) > 1
+
+
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 def test_what_is_deleted_is_forgotten(directory: Path, backend: str) -> None:
     def once(rows: pa.Table, keyed: Keyed) -> pa.Table:
