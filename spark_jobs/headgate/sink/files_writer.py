@@ -34,6 +34,7 @@ class FilesWriter(SinkWriter):
         self._staged = SinkLayout(task.stream, task.sink).stage(task, self._unique)
         self._path = self._local()
         self._file: DataFile | None = None
+        self._begun = False
         self._rows = 0
 
     def write(self, rows: pa.RecordBatch) -> None:
@@ -41,6 +42,7 @@ class FilesWriter(SinkWriter):
             return
         with self._explained():
             if self._file is None:
+                self._begun = True
                 self._path.parent.mkdir(parents=True, exist_ok=True)
                 self._file = FORMATS[self._format](self._path, rows.schema, self._compression)
             self._file.write(rows)
@@ -67,6 +69,8 @@ class FilesWriter(SinkWriter):
         return (handle_of(file, self._store.url),)
 
     def abort(self) -> None:
+        if not self._begun:
+            return
         if self._file is not None:
             with suppress(OSError, pa.ArrowException):  # it could not be ended, which may be why it goes
                 self._file.close()

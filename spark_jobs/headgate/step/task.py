@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from headgate.step.moments import in_utc
 from headgate.step.operators import HASH, KeyedOperator, StepClock, author_failed
 from headgate_contract.errors import BatchFailed
 from headgate_contract.ids import StreamName, VertexUid
+
+log = logging.getLogger(__name__)
 
 ACK = pa.schema([pa.field("ack", pa.string())])
 
@@ -110,8 +113,11 @@ def run(task: StepTask, subtask: int, task_attempt: int, batches: Iterator[pa.Re
         else:
             ack = _keyed(task, task.keyed, subtask, task_attempt, writers, batches)
     except BaseException:
-        for _, writer in writers:
-            writer.abort()
+        for stage, writer in writers:
+            try:
+                writer.abort()
+            except Exception as error:  # noqa: BLE001 - why the batch failed is what counts; what is left is swept later
+                log.warning("sink %s: what a failed batch staged is left for the next life: %s", stage.uid, error)
         raise
     return ack
 

@@ -20,7 +20,7 @@ import pytest
 from headgate.sink.base import Handle, SinkWriter
 from headgate.sink.files import FilesSink, files
 from headgate.sink.files_formats import ROW_GROUP
-from headgate_contract.errors import SinkFailed
+from headgate_contract.errors import SinkFailed, StorageError
 from headgate_contract.ids import CheckpointId, Generation
 from tests.runtime.sink.world import SINK, STREAM, batch, task, visible_ids
 
@@ -97,6 +97,21 @@ def test_an_attempt_without_rows_stages_nothing(tmp_path: Path) -> None:
     assert writer.finish() == ()
     writer.abort()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_attempt_that_wrote_nothing_has_nothing_to_ask_of_a_storage_that_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(store: object, path: str) -> bool:
+        raise StorageError("the storage is gone")
+
+    sink = files("memory://gone")
+    monkeypatch.setattr(type(sink._store()), "delete", refuse)
+    sink.writer(task()).abort()
+    writer = sink.writer(task())
+    writer.write(batch([1]))
+    with pytest.raises(StorageError):
+        writer.abort()
 
 
 def test_no_two_attempts_share_a_staged_name(tmp_path: Path) -> None:

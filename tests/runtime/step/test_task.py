@@ -205,6 +205,17 @@ def test_whatever_fails_leaves_no_file_and_nothing_staged(
     assert vertex.files() == []
 
 
+@pytest.mark.parametrize("what", ["the author's function", "an Arrow function"])
+def test_why_a_batch_failed_is_told_also_when_the_storage_does_not_let_its_sinks_clean_up(
+    what: str, directory: Path, nothing_staged: None
+) -> None:
+    operator, sinks, message = FAILURES[what]
+    broken = SinkStage(uid=VertexUid("broken"), sink=RowsSink("abort"))
+    vertex = Vertex(operator, KEYS, "hashmap", directory, parallelism=1, sinks=(broken, *sinks))
+    with pytest.raises(BatchFailed, match=message):
+        vertex.run(users("ann", "bob"))
+
+
 def test_whatever_fails_leaves_no_staged_file_on_the_target(directory: Path, tmp_path: Path) -> None:
     files = SinkStage(uid=OUT, sink=FilesSink(str(tmp_path / "out")))
     vertex = counting(directory, parallelism=1, sinks=(files, FAILURES["the end of a sink"][1][1]))

@@ -49,7 +49,7 @@ class RowsSink(Sink):
 
     kind: ClassVar[str] = "rows"
     fails_at: str = ""
-    """write, finish, or never."""
+    """write, finish, abort, or never."""
 
     @property
     def rollback(self) -> Rollback:
@@ -90,6 +90,7 @@ class RowsWriter(SinkWriter):
 
     def abort(self) -> None:
         _WRITTEN.pop(self._name, None)
+        self._fail_at("abort")
 
     def _fail_at(self, point: str) -> None:
         if self._fails_at == point:
