@@ -20,6 +20,7 @@ from headgate.sink.base import (
     SinkWriter,
     not_made_by,
 )
+from headgate.sink.json_lines import values
 from headgate_contract.errors import BadConfiguration
 from headgate_contract.ids import CheckpointId, Generation, StreamName, VertexUid
 from headgate_contract.restore import Rollback
@@ -85,7 +86,7 @@ class ConsoleWriter(SinkWriter):
         self._rows += rows.num_rows
         self._columns = rows.schema.names
         first = rows.slice(0, self._most - len(self._preview))
-        columns = [column.to_pylist() for column in first.columns]
+        columns = [values(column, lambda kind: pa.string()) for column in first.columns]
         self._preview += [[_shown(value) for value in row] for row in zip(*columns, strict=True)]
 
     def finish(self) -> tuple[Handle, ...]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from json.encoder import encode_basestring as _quote
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
@@ -28,15 +29,49 @@ class JsonLines:
     def encode(self, rows: pa.RecordBatch) -> Iterator[str]:
         """One line for each row, with its newline."""
         columns = [
-            [head + ("null" if value is None else spell(value)) for value in column.to_pylist()]
+            [head + ("null" if value is None else spell(value)) for value in values(column, _as_number)]
             for (head, spell), column in zip(self._columns, rows.columns, strict=True)
         ]
         for cells in zip(*columns, strict=True):
             yield "{" + ",".join(cells) + "}\n"
 
 
+def values(column: pa.Array, instead: Callable[[pa.DataType], pa.DataType]) -> list[Any]:
+    """The column's values; `instead` of a column of moments beyond Python's years 1 to 9999 the values of that type."""
+    try:
+        found: list[Any] = column.to_pylist()
+    except (OverflowError, ValueError):
+        found = column.cast(_without_moments(column.type, instead)).to_pylist()
+    return found
+
+
+def _without_moments(kind: pa.DataType, instead: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    def inner(field: pa.Field) -> pa.Field:
+        return field.with_type(_without_moments(field.type, instead))
+
+    if types.is_timestamp(kind) or types.is_date(kind):
+        return instead(kind)
+    if types.is_struct(kind):
+        return pa.struct([inner(field) for field in kind])
+    if types.is_map(kind):
+        return pa.map_(inner(kind.key_field), inner(kind.item_field))
+    if types.is_fixed_size_list(kind):
+        return pa.list_(inner(kind.value_field), kind.list_size)
+    if types.is_large_list(kind):
+        return pa.large_list(inner(kind.value_field))
+    if types.is_list(kind):
+        return pa.list_(inner(kind.value_field))
+    return kind
+
+
+def _as_number(kind: pa.DataType) -> pa.DataType:
+    return pa.int32() if types.is_date32(kind) else pa.int64()
+
+
 def spell_of(kind: pa.DataType) -> Spell:
     """How values of `kind` are spelled."""
+    if types.is_timestamp(kind) or types.is_date(kind):
+        return _moment(kind)
     for holds, spell in _SCALARS:
         if holds(kind):
             return spell
@@ -57,8 +92,16 @@ def _number(value: float) -> str:
     return '"NaN"' if math.isnan(value) else '"Infinity"' if value > 0 else '"-Infinity"'
 
 
-def _moment(value: Any) -> str:
-    return _quote(value.isoformat())
+def _moment(kind: pa.DataType) -> Spell:
+    unit: Any = kind.unit if types.is_timestamp(kind) else "D" if types.is_date32(kind) else "ms"
+    zone = "+00:00" if types.is_timestamp(kind) and kind.tz is not None else ""
+
+    def spell(value: Any) -> str:
+        if isinstance(value, int):
+            return _quote(f"{np.datetime64(value, unit)}{zone}")
+        return _quote(value.isoformat())
+
+    return spell
 
 
 def _base64(value: bytes) -> str:
@@ -79,9 +122,7 @@ _SCALARS: tuple[tuple[Callable[[pa.DataType], bool], Spell], ...] = (
     (types.is_integer, str),
     (types.is_floating, _number),
     (types.is_decimal, lambda value: format(value, "f")),
-    (types.is_timestamp, _moment),
-    (types.is_date, _moment),
-    (types.is_time, _moment),
+    (types.is_time, lambda value: _quote(value.isoformat())),
     (_is_binary, _base64),
 )
 

@@ -55,6 +55,14 @@ def test_only_the_first_rows_are_kept_in_an_ack_and_printed(capsys: pytest.Captu
     assert out[1:] == ["   id", "   0", "   1", "   10"]
 
 
+def test_moments_that_python_cannot_hold_are_shown_all_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    writer = console().writer(task())
+    far = pa.array([2_932_897, None], pa.int32()).cast(pa.date32())
+    writer.write(pa.RecordBatch.from_pydict({"day": far, "days": pa.ListArray.from_arrays([0, 1, 2], far)}))
+    console().committer(STREAM, SINK, Generation(1), "history").commit(ONE, writer.finish())
+    assert capsys.readouterr().out.splitlines()[2:] == ["   10000-01-01  ['10000-01-01']", "   NULL         [None]"]
+
+
 def test_values_are_shortened_and_stay_on_their_line(capsys: pytest.CaptureFixture[str]) -> None:
     sink = console()
     writer = sink.writer(task())

@@ -21,6 +21,11 @@ def lines(column: pa.Array) -> list[str]:
     return list(JsonLines(rows.schema).encode(rows))
 
 
+def far(kind: pa.DataType, number: int) -> pa.Array:
+    """A moment that Python's own types cannot hold."""
+    return pa.array([number], pa.int32() if kind == pa.date32() else pa.int64()).cast(kind)
+
+
 UTC = dt.UTC
 CASES: list[tuple[pa.Array, str]] = [
     (pa.array([True]), "true"),
@@ -37,6 +42,14 @@ CASES: list[tuple[pa.Array, str]] = [
     (pa.array([dt.date(2024, 2, 29)]), '"2024-02-29"'),
     (pa.array([dt.datetime(2024, 2, 29, 1, 2, 3, 4, tzinfo=UTC)]), '"2024-02-29T01:02:03.000004+00:00"'),
     (pa.array([dt.datetime(2024, 2, 29)]), '"2024-02-29T00:00:00"'),  # noqa: DTZ001 - a column without a zone
+    (far(pa.date32(), 2_932_897), '"10000-01-01"'),
+    (far(pa.date32(), 2**31 - 1), '"5881580-07-11"'),
+    (far(pa.date64(), 253402300800000), '"10000-01-01T00:00:00.000"'),
+    (far(pa.timestamp("us", "UTC"), 2**63 - 1), '"294247-01-10T04:00:54.775807+00:00"'),
+    (far(pa.timestamp("us"), -62135596800000001), '"0000-12-31T23:59:59.999999"'),
+    (pa.ListArray.from_arrays([0, 1], far(pa.date32(), 2_932_897)), '["10000-01-01"]'),
+    (pa.StructArray.from_arrays([far(pa.date32(), 2_932_897)], ["d"]), '{"d":"10000-01-01"}'),
+    (pa.MapArray.from_arrays([0, 1], ["a"], far(pa.date32(), 2_932_897)), '{"a":"10000-01-01"}'),
     (pa.array([dt.time(1, 2, 3)]), '"01:02:03"'),
     (pa.array([dt.timedelta(days=1, seconds=1)]), '"1 day, 0:00:01"'),
     (pa.array([[1, None]]), "[1,null]"),
