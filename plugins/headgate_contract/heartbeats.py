@@ -39,12 +39,17 @@ TERMINAL = frozenset(state for state, following in LEGAL.items() if not followin
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """Finds a process again and is not mistaken by a reused pid: its start time and the host's boot go with it."""
+    """Finds a process again and is not mistaken by a reused pid: its start time goes with it, and where it counts.
+
+    Two machines, or two containers, may have one name. Files of older releases leave `machine` and `namespace` empty.
+    """
 
     host: str
     boot: str
     pid: int
     started: str
+    machine: str = ""
+    namespace: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

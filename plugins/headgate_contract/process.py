@@ -14,6 +14,8 @@ from pathlib import Path
 from headgate_contract.heartbeats import ProcessIdentity
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_MACHINE_ID = Path("/etc/machine-id")
+_PID_NAMESPACE = Path("/proc/self/ns/pid")
 
 
 def this_host() -> str:
@@ -28,8 +30,24 @@ def this_boot() -> str:
         return "unknown"
 
 
+def this_machine() -> str:
+    """An id of this installation, or "" where the system has none."""
+    try:
+        return _MACHINE_ID.read_text().strip()
+    except OSError:
+        return ""
+
+
+def this_namespace() -> str:
+    """Within which a pid means a process (each container has its own), or "" where the system has none."""
+    try:
+        return str(_PID_NAMESPACE.readlink())
+    except OSError:
+        return ""
+
+
 def started(pid: int) -> str | None:
-    """When process `pid` of this host started, or None if there is no such process (a zombie is none)."""
+    """When process `pid` of this host started, or None if none is seen (a zombie is none, another user's may hide)."""
     if _BOOT_ID.exists():
         return _ticks(pid)
     found = subprocess.run(
@@ -42,7 +60,7 @@ def started(pid: int) -> str | None:
 def _ticks(pid: int) -> str | None:
     try:
         after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
     return f"ticks:{after_name[19]}" if after_name[0] not in ("Z", "X") else None
 
@@ -51,4 +69,9 @@ def identify(pid: int | None = None) -> ProcessIdentity | None:
     """The identity of process `pid` of this host (default: this one), or None if there is no such process."""
     pid = os.getpid() if pid is None else pid
     moment = started(pid)
-    return ProcessIdentity(this_host(), this_boot(), pid, moment) if moment is not None else None
+    return identity_here(pid, moment) if moment is not None else None
+
+
+def identity_here(pid: int, moment: str) -> ProcessIdentity:
+    """The identity of a process of this very place that started at `moment`."""
+    return ProcessIdentity(this_host(), this_boot(), pid, moment, this_machine(), this_namespace())

@@ -18,7 +18,7 @@ VERSIONS = {
     "decision": 2,
     "request": 1,
     "answer": 1,
-    "heartbeat": 1,
+    "heartbeat": 2,
     "event": 1,
     "snapshot": 1,
     "stream": 1,

@@ -23,7 +23,7 @@ from headgate_contract.heartbeats import (
 )
 from headgate_contract.ids import Generation, StreamName
 from headgate_contract.paths import StreamPaths
-from headgate_contract.process import identify, this_boot, this_host
+from headgate_contract.process import identify, identity_here
 from headgate_contract.records import Deployed, GenerationStarted
 from headgate_contract.settings import Settings
 from headgate_contract.store import ObjectStore
@@ -106,7 +106,7 @@ class Launcher:
             self._say_failed(stream, started.generation, place.log, cause)
             raise LaunchFailed(f"stream {stream}: {cause}") from error
         _children.append(process)
-        identity = identify(process.pid) or ProcessIdentity(this_host(), this_boot(), process.pid, "unknown")
+        identity = identify(process.pid) or identity_here(process.pid, "unknown")
         interval = Settings(deployed.settings)["heartbeat.interval"]
         first = _first_heartbeat(stream, started.generation, place.log, interval, identity)
         # Created, not replaced: the driver may have spoken already.

@@ -49,7 +49,7 @@ class ProcessSign(enum.Enum):
     ALIVE = "alive"
     GONE = "gone"
     UNKNOWN = "unknown"
-    """It runs on another host, or was never recorded."""
+    """It runs on another host or in another container, or was never recorded."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import signal
 import time
 
 from headgate_contract.heartbeats import ProcessIdentity
-from headgate_contract.process import started, this_boot, this_host
+from headgate_contract.process import identity_here, started
 from headgate_control.outcomes import ProcessSign
 
 LOG = logging.getLogger(__name__)
@@ -16,17 +16,30 @@ _SPELLINGS = ("ticks:", "lstart:")
 
 
 def sign_of(identity: ProcessIdentity | None) -> ProcessSign:
-    """Does the process that `identity` means still live? A reused pid and another boot: GONE; another host: UNKNOWN."""
-    if identity is None or identity.host != this_host():
+    """Does the process that `identity` means still live? GONE if it was of this very place; a reused pid is not it.
+
+    UNKNOWN if it is of another host, machine, boot or container: then nothing that is seen here tells of it, and its
+    heartbeat alone does.
+    """
+    if identity is None or identity != identity_here(identity.pid, identity.started):
         return ProcessSign.UNKNOWN
-    if identity.boot != this_boot():
-        return ProcessSign.GONE
     now = started(identity.pid)
     if now is None:
-        return ProcessSign.GONE
+        return ProcessSign.UNKNOWN if _is_hidden(identity.pid) else ProcessSign.GONE
     if not identity.started.startswith(_SPELLINGS):
         return ProcessSign.UNKNOWN
     return ProcessSign.ALIVE if now == identity.started else ProcessSign.GONE
+
+
+def _is_hidden(pid: int) -> bool:
+    """Is there a process of another user's that /proc does not show (hidepid)?"""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except ProcessLookupError:
+        return False
+    return False
 
 
 def kill_group(identity: ProcessIdentity) -> bool:

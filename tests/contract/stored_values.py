@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from headgate_contract.heartbeats import Heartbeat, ProcessIdentity, Progress, StreamState
@@ -247,6 +248,7 @@ VALUES: dict[str, tuple[str, Any]] = {
 }
 """By the fixture's name: its kind, and what it says. Version 1."""
 
+HEARTBEAT = VALUES["heartbeat"][1]
 VALUES_2: dict[str, tuple[str, Any]] = {
     "decision-deployed": ("decision", DEPLOYED),
     "decision-stop-wanted": (
@@ -261,5 +263,12 @@ VALUES_2: dict[str, tuple[str, Any]] = {
     ),
     "decision-stop-withdrawn": VALUES["decision-stop-withdrawn"],
     "decision-retired": VALUES["decision-retired"],
+    "heartbeat": (
+        "heartbeat",
+        replace(
+            HEARTBEAT,
+            process=replace(HEARTBEAT.process, machine="a1b2c3d4e5f60718", namespace="pid:[4026531836]"),
+        ),
+    ),
 }
 """Those of version 2, likewise: only the kinds that have one."""

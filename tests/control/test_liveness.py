@@ -14,7 +14,7 @@ from headgate_contract.errors import StorageError
 from headgate_contract.heartbeats import ProcessIdentity, StreamState
 from headgate_contract.ids import Generation, StreamName
 from headgate_contract.paths import StreamPaths
-from headgate_contract.process import identify
+from headgate_contract.process import identify, identity_here
 from headgate_contract.records import StopWanted, StopWithdrawn
 from headgate_contract.store_local import LocalStore
 from headgate_control.catalogues import Catalogues
@@ -61,7 +61,7 @@ def dead_process() -> ProcessIdentity:
     process = subprocess.Popen([sys.executable, "-c", ""])
     found = identify(process.pid)
     process.wait()
-    return found or ProcessIdentity(os.uname().nodename, "boot", process.pid, "ticks:1")
+    return found or identity_here(process.pid, "ticks:1")
 
 
 @pytest.fixture
@@ -182,19 +182,33 @@ def test_a_reused_pid_is_not_the_driver(running: World, observer: Observer, live
     assert observer.status(STREAM).condition is Condition.LOST
 
 
-def test_the_same_pid_of_another_boot_is_not_the_driver(
-    running: World, observer: Observer, live_process: ProcessIdentity
+@pytest.mark.parametrize("elsewhere", ["host", "machine", "boot", "namespace"])
+def test_a_process_of_another_place_says_nothing_whatever_has_its_pid_here(
+    running: World,
+    observer: Observer,
+    clock: Clock,
+    dead_process: ProcessIdentity,
+    live_process: ProcessIdentity,
+    elsewhere: str,
 ) -> None:
-    running.beat(process=replace(live_process, boot="before-the-reboot"))
-    assert observer.status(STREAM).condition is Condition.LOST
+    for process in (dead_process, live_process):
+        moved = replace(process, **{elsewhere: "another"})
+        running.beat(process=moved)
+        status = observer.status(STREAM)
+        assert (status.condition, status.process_sign) == (Condition.RUNNING, ProcessSign.UNKNOWN)
+        running.beat(process=moved, age_s=HEARTBEAT_TIMEOUT_S * 2)
+        assert watched(observer, clock, CONFIRM_S).condition is Condition.LOST, "its silence tells"
 
 
-def test_a_process_on_another_host_says_nothing(
-    running: World, observer: Observer, dead_process: ProcessIdentity
+def test_another_users_process_that_is_hidden_here_says_nothing(
+    running: World, observer: Observer, dead_process: ProcessIdentity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    running.beat(process=replace(dead_process, host="elsewhere"))
-    status = observer.status(STREAM)
-    assert (status.condition, status.process_sign) == (Condition.RUNNING, ProcessSign.UNKNOWN)
+    def refuse(pid: int, number: int) -> None:
+        raise PermissionError(pid, number)
+
+    running.beat(process=dead_process)
+    monkeypatch.setattr(os, "kill", refuse)
+    assert observer.status(STREAM).condition is Condition.RUNNING
 
 
 def test_a_process_in_an_unknown_spelling_says_nothing_while_it_is_there(
