@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from headgate_control.fleet_file import load_fleet
 from tests.house_rules import REPO
 
 COMPOSE: dict[str, Any] = yaml.safe_load((REPO / "docker-compose.yaml").read_text())
@@ -67,6 +69,28 @@ def test_our_folders_are_mounted_where_airflow_and_python_look(service: str) -> 
     assert settings["AIRFLOW__CORE__PLUGINS_FOLDER"] == inside["./plugins"]
     assert settings["AIRFLOW__CORE__DAGS_FOLDER"] == inside["./dags"]
     assert settings["PYTHONPATH"].split(":") == [inside["./plugins"], inside["./spark_jobs"]]
+
+
+@pytest.mark.parametrize("service", AIRFLOW_SERVICES)
+def test_the_root_working_state_and_output_are_on_a_volume_that_our_user_may_write(service: str) -> None:
+    state = mounts(service)["headgate-state"]
+    assert f"headgate-state:{state}" in SERVICES[service]["volumes"], "not read-only"
+    for name in ("HEADGATE_ROOT", "HEADGATE_WORK", "WORDS_OUT"):
+        assert Path(environment(service)[name]).parent == Path(state)
+    assert re.search(rf"chown \S+ .*{state}\b", SERVICES["airflow-init"]["command"][0])
+
+
+def test_the_shipped_fleet_has_its_job_and_its_working_directory_in_the_container() -> None:
+    inside = mounts("scheduler")
+    container = {REPO / source: Path(target) for source, target in inside.items() if source.startswith("./")}
+    for declared in load_fleet(REPO / "dags" / "streams.yaml").streams.values():
+        [folder] = [folder for folder in container if declared.job.is_relative_to(folder)]
+        assert declared.job.is_file()
+        from_dags = Path(os.path.relpath(declared.directory, REPO / "dags"))
+        working = Path(os.path.normpath(container[REPO / "dags"] / from_dags))
+        assert working in {target.parent for target in container.values()}, "a folder that the mounts make"
+        from_dags = Path(os.path.relpath(declared.job, REPO / "dags"))
+        assert Path(os.path.normpath(container[REPO / "dags"] / from_dags)).is_relative_to(container[folder])
 
 
 @pytest.mark.parametrize("service", sorted(SERVICES))
