@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import coverage
 import pytest
 
 IMPURE = ("airflow", "spark", "servers", "e2e", "slow")  # in the order in which they run, after the pure ones
+_MODULE_MARK = re.compile(r"^pytestmark = \[?pytest\.mark\.(\w+)", re.MULTILINE)
 REPO = Path(__file__).resolve().parent.parent
 
 
@@ -33,6 +35,15 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(NothingIsSkipped(), "headgate-nothing-is-skipped")
     if config.getoption("--pure-coverage"):
         config.pluginmanager.register(PureCoverage(), "headgate-pure-coverage")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A run of the pure tests alone does not import modules that have none: Airflow and Spark take seconds."""
+    wanted = config.option.markexpr or ""
+    if collection_path.suffix != ".py" or not all(f"not {name}" in wanted for name in IMPURE):
+        return None
+    marked = _MODULE_MARK.search(collection_path.read_text())
+    return True if marked and marked[1] in IMPURE else None
 
 
 @pytest.hookimpl(trylast=True)

@@ -126,3 +126,13 @@ def test_coverage_counts_what_pure_tests_reach_and_nothing_else(small_run: Small
     forgotten = small_run.pytest("--pure-coverage")
     assert forgotten.returncode == 1, forgotten.stdout
     assert "never_imported" in forgotten.stdout
+
+
+def test_a_run_of_the_pure_tests_alone_does_not_import_modules_without_any(small_run: SmallRun) -> None:
+    dear = "import no_such_module\nimport pytest\n\npytestmark = [pytest.mark.servers, pytest.mark.e2e]\n"
+    small_run.write("tests/test_dear.py", dear)
+    small_run.write("tests/test_pure.py", A_PURE_TEST)
+    pure = small_run.pytest("-m", "not spark and not airflow and not servers and not e2e and not slow")
+    assert pure.returncode == 0, pure.stdout
+    assert "1 passed" in pure.stdout
+    assert "no_such_module" in small_run.pytest("-m", "not slow").stdout

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, settings
 
-PROPERTY = settings(max_examples=100, deadline=None, derandomize=True)
-FEW = settings(PROPERTY, max_examples=20)
+PROPERTY = settings(max_examples=60, deadline=None, derandomize=True)
+FEW = settings(PROPERTY, max_examples=12)
 """For what is large to make: whole records."""
 
 MACHINE = settings(
