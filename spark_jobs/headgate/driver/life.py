@@ -44,6 +44,8 @@ from headgate_contract.paths import StreamPaths
 
 log = logging.getLogger(__name__)
 
+_LONGEST_DEAF_MS = 2000
+"""The mailbox is looked at with each heartbeat, but not less often than this."""
 _BETWEEN_STOPS_S = 5.0
 """Until a stop by signal whose last snapshot failed is tried again."""
 
@@ -138,7 +140,7 @@ class Life:
     def _post(self, event: Event) -> None:
         if isinstance(event, Committed) and event.groups:
             newest = max(event.groups)
-            self._heart.note(lambda progress: replace(progress, last_committed=newest))
+            self._heart.note(lambda progress: replace(progress, last_committed=newest), soon=True)
         self._loop.post(event)
 
     def _start(self, cut: Cut, groups: list[Group]) -> None:
@@ -174,6 +176,7 @@ class Life:
             post=self._loop.post,
             look_at_log=self._ledger.look,
             say=self._ledger.say,
+            interval_ms=min(setup.settings["heartbeat.interval"], _LONGEST_DEAF_MS),
         )
         self._loop.start()
         setup.points.reach("before-seed")
@@ -201,7 +204,7 @@ class Life:
         def change(progress: Progress) -> Progress:
             return replace(progress, checkpoints=progress.checkpoints + 1, last_snapshot=action.checkpoint)
 
-        self._heart.note(change)
+        self._heart.note(change, soon=True)
 
     def _on_batch(self, batch: MicroBatch) -> None:
         """One micro-batch, in the engine's thread: leave, step, acks, position, done."""

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class Heart:
-    """Writes the heartbeat: at its interval, soon after progress, and at once when the state changes."""
+    """Writes the heartbeat: at its interval, soon after what others wait for, and at once when the state changes."""
 
     SOONEST_S = 0.2
 
@@ -61,11 +61,12 @@ class Heart:
             self._beat = replace(self._beat, state=state, cause=cause)
         self._write()
 
-    def note(self, change: Callable[[Progress], Progress]) -> None:
-        """Tell of progress, soon."""
+    def note(self, change: Callable[[Progress], Progress], *, soon: bool = False) -> None:
+        """Tell of progress, with the next beat or `soon`."""
         with self._lock:
             self._beat = replace(self._beat, progress=change(self._beat.progress))
-        self._wake.set()
+        if soon:
+            self._wake.set()
 
     def close(self) -> None:
         self._closed.set()
@@ -93,8 +94,6 @@ class Heart:
 class Ear:
     """Polls the mailbox and turns requests into events; answers by itself only what the coordinator need not know."""
 
-    INTERVAL_S = 0.5
-
     def __init__(
         self,
         store: ObjectStore,
@@ -104,7 +103,9 @@ class Ear:
         post: Callable[[Event], None],
         look_at_log: Callable[[], None],
         say: Callable[[str, str, str], None],
+        interval_ms: int,
     ) -> None:
+        self._interval_s = interval_ms / 1000
         self._mailbox = Mailbox(store, stream)
         self._generation = generation
         self._post = post
@@ -123,7 +124,7 @@ class Ear:
             self._thread.join(timeout=10)
 
     def _run(self) -> None:
-        while not self._closed.wait(self.INTERVAL_S):
+        while not self._closed.wait(self._interval_s):
             try:
                 self._look_at_log()
                 for request in self._mailbox.open_requests(frozenset(self._known)):

@@ -29,10 +29,6 @@ class QuickHeart(Heart):
     SOONEST_S = 0.01
 
 
-class QuickEar(Ear):
-    INTERVAL_S = 0.01
-
-
 @pytest.fixture
 def plain() -> ObjectStore:
     return open_store(f"memory://{uuid.uuid4().hex}")
@@ -111,10 +107,13 @@ def test_it_beats_at_its_interval(heart: Heart, plain: ObjectStore) -> None:
     until(lambda: counter(plain) >= 5, "five heartbeats")
 
 
-def test_progress_is_told_soon_and_not_at_the_next_interval(heart: Heart, plain: ObjectStore) -> None:
+def test_what_others_wait_for_is_told_soon_and_the_rest_at_the_next_interval(heart: Heart, plain: ObjectStore) -> None:
     heart.start(3_600_000, "")
     until(lambda: counter(plain), "the first heartbeat")
-    heart.note(lambda progress: replace(progress, records=7, last_snapshot=CheckpointId(2)))
+    heart.note(lambda progress: replace(progress, records=7))
+    threading.Event().wait(0.1)
+    assert counter(plain) == 1
+    heart.note(lambda progress: replace(progress, last_snapshot=CheckpointId(2)), soon=True)
     until(lambda: _records(plain) == 7, "the progress is told")
     assert heart.progress == Progress(records=7, last_snapshot=CheckpointId(2))
 
@@ -164,13 +163,14 @@ class Listener:
         self.events: list[Event] = []
         self.said: list[str] = []
         self.looks = 0
-        self.ear = QuickEar(
+        self.ear = Ear(
             store,
             STREAM,
             THIRD,
             post=self.events.append,
             look_at_log=self.look,
             say=lambda what, outcome, text: self.said.append(text),
+            interval_ms=10,
         )
 
     def look(self) -> None:
