@@ -38,6 +38,7 @@ def check_schema(plan: LinearPlan, frame: DataFrame) -> pa.Schema:
     for name in (HASH, SUBTASK):
         if name in frame.columns:
             raise JobInvalid(f"the column name {name} is Headgate's own")
+    _refuse_ambiguous(plan, frame)
     large = frame.sparkSession.conf.get("spark.sql.execution.arrow.useLargeVarTypes") == "true"
     schema: pa.Schema = to_arrow_schema(frame.schema, timezone="UTC", prefers_large_types=large)  # as the step sees it
     if plan.keyed is not None:
@@ -46,13 +47,35 @@ def check_schema(plan: LinearPlan, frame: DataFrame) -> pa.Schema:
     return schema
 
 
+def _refuse_ambiguous(plan: LinearPlan, frame: DataFrame) -> None:
+    """A step asks for its columns by name, and Spark hears no difference between names in upper and lower case."""
+    what, wanted = "the stream", frame.columns
+    fold: Callable[[str], str] = str
+    if plan.keyed is not None:
+        needed = plan.keyed.operator.needed(plan.keyed.keys)
+        what, wanted = f"step {plan.keyed.uid!r}", frame.columns if needed is None else list(needed)
+        fold = str if frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true" else str.lower
+    for name in wanted:
+        alike = [other for other in frame.columns if fold(other) == fold(name)]
+        if len(alike) > 1:
+            raise JobInvalid(
+                f"{what} is given {len(alike)} columns that cannot be told apart: {', '.join(map(repr, alike))}",
+                hint="rename or drop one of them in a transform; a join on a name, on='id', keeps it once",
+            )
+
+
+def _column(name: str) -> Column:
+    """The column of exactly that name, whatever is in it."""
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
 def add_key(plan: LinearPlan, frame: DataFrame, parallelism: int, max_parallelism: int) -> DataFrame:
     """Keep the columns that the step reads, and add the key's hash and the subtask that owns it."""
     if plan.keyed is None:
         return frame
     needed = plan.keyed.operator.needed(plan.keyed.keys)
-    columns = [F.col(f"`{name}`") for name in (frame.columns if needed is None else needed)]
-    hashed = F.xxhash64(*[F.col(f"`{key}`") for key in plan.keyed.keys])
+    columns = [_column(name) for name in (frame.columns if needed is None else needed)]
+    hashed = F.xxhash64(*map(_column, plan.keyed.keys))
     frame = frame.select(*columns, hashed.alias(HASH))
     return frame.withColumn(SUBTASK, subtask_of(F.col(HASH), parallelism, max_parallelism))
 

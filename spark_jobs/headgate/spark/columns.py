@@ -12,7 +12,7 @@ from headgate.source.base import Source
 from headgate.source.files import FilesSource
 from headgate.source.rate import RateSource
 from headgate.source.socket import SocketSource
-from headgate.spark.chain import apply_transforms, check_schema
+from headgate.spark.chain import add_key, apply_transforms, check_schema
 from headgate.spark.session import start_session
 from headgate_contract.errors import JobInvalid, LaunchFailed
 from headgate_contract.settings import Settings
@@ -46,7 +46,9 @@ def check_columns(plan: LinearPlan, schema: str, settings: Settings) -> None:
             except Exception as error:
                 line = str(error).strip().splitlines()[0]
                 raise JobInvalid(f"source {plan.source.uid!r}: the schema {schema!r} is not valid: {line}") from error
-            check_schema(plan, apply_transforms(plan, frame))
+            frame = apply_transforms(plan, frame)
+            check_schema(plan, frame)
+            add_key(plan, frame, settings["parallelism.default"], settings["pipeline.max-parallelism"])
         finally:
             session.stop()
 

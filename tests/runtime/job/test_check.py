@@ -225,6 +225,34 @@ ON_SPARK: dict[str, tuple[str, str, str]] = {
         "source 'rows': the schema 'id BIGNT, who STRING, at TIMESTAMP' is not valid: ",
         "",
     ),
+    "two columns of one name": (
+        (
+            f"{HEAD}def add(df):\n    names = df.sparkSession.sql(\"SELECT 'ann' AS who\")\n"
+            f"    return df.join(names, df.who == names.who)\n\nrows.transform(add){COUNT}"
+        ),
+        "step 'counts' is given 2 columns that cannot be told apart: 'who', 'who'; rename or drop one of them",
+        "",
+    ),
+    "names that differ in case only": (
+        f'{HEAD}rows.transform(lambda df: df.withColumnsRenamed({{"id": "WHO"}})){COUNT}',
+        "step 'counts' is given 2 columns that cannot be told apart: 'WHO', 'who'; rename or drop one of them",
+        "",
+    ),
+    "two columns of one name without a step": (
+        f'{HEAD}rows.transform(lambda df: df.select("id", "id")){SINK}',
+        "the stream is given 2 columns that cannot be told apart: 'id', 'id'; rename or drop one of them",
+        "",
+    ),
+    "two columns of one name that the step does not read": (
+        f'{HEAD}rows.transform(lambda df: df.select("id", "who", "id")){COUNT}',
+        "",
+        "",
+    ),
+    "a backtick in a name": (
+        f"{HEAD}rows.transform(lambda df: df.withColumnRenamed('who', 'w`o.')){COUNT}".replace('"who")', '"w`o.")'),
+        "",
+        "",
+    ),
     "settings of Spark's that a transform needs": (
         f'{HEAD}rows.transform(lambda df: df.sparkSession.conf.get("spark.my.own") and df){COUNT}',
         "",
