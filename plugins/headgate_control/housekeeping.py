@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 from headgate_contract.catalogue import Catalogue
+from headgate_contract.errors import StorageError
 from headgate_contract.heartbeats import read_heartbeat
 from headgate_contract.process import this_host
 from headgate_contract.records import GenerationStarted
@@ -19,20 +20,19 @@ LOGS_KEPT = 5
 _LOOKED_AT = 20
 
 
-def tidy(store: ObjectStore, catalogue: Catalogue) -> None:
-    """Remove the working state of ended generations, and all of those whose logs are old. Never fails a launch."""
-    earlier = catalogue.generations[:-1][-_LOOKED_AT:]
+def tidy(store: ObjectStore, before: Catalogue) -> None:
+    """Remove the working state of the generations `before` a launch, all of it where logs are old. Never fails one."""
+    earlier = before.generations[-_LOOKED_AT:]
     for age, start in enumerate(reversed(earlier), start=1):
         folder = Path(start.log).parent
         if start.host != this_host() or not _is_own(folder, start) or not folder.is_dir():
             continue
-        seen = read_heartbeat(store, catalogue.stream, start.generation)
-        beat = seen.heartbeat if seen is not None else None
-        if sign_of(beat.process if beat else None) is ProcessSign.ALIVE:
-            continue
         try:
-            _remove(folder, Path(start.log).name, keep_logs=age <= LOGS_KEPT)
-        except OSError as error:
+            seen = read_heartbeat(store, before.stream, start.generation)
+            beat = seen.heartbeat if seen is not None else None
+            if sign_of(beat.process if beat else None) is not ProcessSign.ALIVE:
+                _remove(folder, Path(start.log).name, keep_logs=age <= LOGS_KEPT)
+        except (OSError, StorageError) as error:
             LOG.warning("cannot tidy %s: %s", folder, error)
 
 

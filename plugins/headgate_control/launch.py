@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import subprocess
 import time
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from headgate_contract import wire
 from headgate_contract.durations import Duration
-from headgate_contract.errors import LaunchFailed
+from headgate_contract.errors import LaunchFailed, StorageError
 from headgate_contract.heartbeats import (
     TERMINAL,
     Heartbeat,
@@ -32,6 +33,7 @@ from headgate_control.journal import now_ms
 from headgate_control.logs import root_cause, tail
 from headgate_control.processes import kill_group, terminate, wait_gone
 
+LOG = logging.getLogger(__name__)
 LOG_NAME = "driver.log"
 _POLL_S = 0.1
 _POLL_REMOTE_S = 0.5
@@ -110,28 +112,39 @@ class Launcher:
         interval = Settings(deployed.settings)["heartbeat.interval"]
         first = _first_heartbeat(stream, started.generation, place.log, interval, identity)
         # Created, not replaced: the driver may have spoken already.
-        self.store.create(heartbeat, wire.encode("heartbeat", first))
+        try:
+            self.store.create(heartbeat, wire.encode("heartbeat", first))
+        except StorageError as error:  # the driver is on its way, and speaks for itself
+            LOG.warning("cannot write %s: %s", heartbeat, error)
         return Driver(process, identity, stream, started.generation, place.log)
 
     def wait_running(self, driver: Driver, deployed: Deployed) -> Heartbeat:
-        """Wait until the driver says that it runs (or has run to its end). Raises LaunchFailed with the root cause."""
+        """Wait until the driver says that it runs (or has run to its end). Raises LaunchFailed with the root cause.
+
+        Storage that does not answer says nothing of the driver: it is asked again, and the error raised at the end.
+        """
         timeout: Duration = Settings(deployed.settings)["headgate.startup-timeout"]
         deadline = time.monotonic() + timeout.seconds
         moved = 0.0
         last: Heartbeat | None = None
         while True:
             code = driver.process.poll()  # before the heartbeat is read: what it wrote last is then seen
-            beat = self._beat(driver)
+            try:
+                beat, trouble = self._beat(driver), None
+            except StorageError as error:
+                beat, trouble = None, error
             if beat is not None and beat.state in (StreamState.RUNNING, StreamState.STOPPING, StreamState.STOPPED):
                 return beat
             if beat is not None and beat.state in (StreamState.FAILED, StreamState.FENCED):
                 self._see_off(driver)
                 raise self._failed(driver, beat.cause or f"it says that it is {beat.state.value}")
-            if code is not None:
+            if code is not None and trouble is None:
                 raise self._ended(driver, code, beat, deployed)
             if beat is not None and (last is None or beat.counter != last.counter):
                 last, moved = beat, time.monotonic()
             if time.monotonic() > deadline:
+                if trouble is not None:
+                    raise trouble
                 raise self._too_slow(driver, timeout, last, alive_s_ago=time.monotonic() - moved)
             time.sleep(_POLL_S if self.store.url.startswith("file:") else _POLL_REMOTE_S)
 
@@ -176,7 +189,10 @@ class Launcher:
     ) -> None:
         last = last or _first_heartbeat(stream, generation, log, Duration(0), None)
         failed = replace(last, counter=last.counter + 1, state=StreamState.FAILED, at_ms=now_ms(), cause=cause)
-        write_heartbeat(self.store, failed)
+        try:
+            write_heartbeat(self.store, failed)
+        except StorageError as error:  # the cause itself is what the caller is to read
+            LOG.warning("cannot record that generation %d of stream %s failed: %s", generation, stream, error)
 
 
 class LaunchInProgress(LaunchFailed):

@@ -176,7 +176,7 @@ class Starter:
         state = StreamState.LAUNCHED
         if order.wait:
             state = self.launcher.wait_running(driver, claimed.deployed).state
-        tidy(self.store, self.catalogues.look(stream))
+        tidy(self.store, claimed.before)
         return _launched(claimed, driver, state)
 
     def _kill_predecessor(self, before: Catalogue) -> None:

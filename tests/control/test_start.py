@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,15 +15,16 @@ from headgate_contract.errors import (
     BadInput,
     HeadgateError,
     LaunchFailed,
+    StorageError,
     StorageUnreachable,
     StreamRunning,
     StreamUnknown,
 )
-from headgate_contract.heartbeats import ProcessIdentity, StreamState
+from headgate_contract.heartbeats import ProcessIdentity, Seen, StreamState, read_heartbeat
 from headgate_contract.ids import CheckpointId
 from headgate_contract.process import identify, this_host
 from headgate_contract.restore import RestoreFrom, StartFresh
-from headgate_control import Condition, Control, Launched, launch
+from headgate_control import Condition, Control, Launched, housekeeping, launch
 from headgate_control.outcomes import ProcessSign
 from headgate_control.processes import sign_of, terminate, wait_gone
 from tests.control.world import STANDIN, STREAM, World, until
@@ -187,6 +189,42 @@ def test_a_driver_that_speaks_before_its_launcher_is_not_talked_over(
     with pytest.raises(LaunchFailed, match="that was quick"):
         world.control().start(STREAM)
     assert wait_gone(found[0], 10), "what says that it has failed and does not end is ended"
+
+
+def test_storage_that_does_not_answer_for_a_moment_fails_no_launch(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse_at_first(*args: Any) -> Seen | None:
+        refused.append(args)
+        if len(refused) <= 3:
+            raise StorageError("not now")
+        return read_heartbeat(*args)
+
+    def refuse(*args: Any) -> Seen | None:
+        raise StorageError("not now")
+
+    refused: list[Any] = []
+    world.deployed()
+    world.control().start(STREAM)
+    world.control().stop(STREAM)
+    monkeypatch.setattr(launch, "read_heartbeat", refuse_at_first)
+    monkeypatch.setattr(housekeeping, "read_heartbeat", refuse)
+    assert world.control().start(STREAM).state is StreamState.RUNNING
+    assert len(refused) > 3
+
+
+def test_storage_that_never_answers_is_told_and_the_driver_left_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: Any) -> Seen | None:
+        raise StorageError("not now")
+
+    world.deployed(headgate__startup_timeout="1500 ms")
+    with monkeypatch.context() as patch:
+        patch.setattr(launch, "read_heartbeat", refuse)
+        with pytest.raises(StorageError, match="not now"):
+            world.control().start(STREAM)
+    assert world.control().status(STREAM).condition is Condition.RUNNING
 
 
 def test_a_heartbeat_left_by_an_earlier_stream_of_this_name_is_not_the_drivers(world: World) -> None:
