@@ -112,7 +112,7 @@ class Starter:
             claimed = self._claim(catalogue, explanation, deployed, order, lost.generation, warnings)
         except SlotTaken:
             return self._beaten(stream, lost.generation)
-        except (RestoreRefused, Conflict) as error:
+        except (RestoreRefused, Conflict, BadInput) as error:  # waiting mends none of these
             with self.journal.action(stream, "recover", order.by, text=lost.reason):
                 self._give_up(stream, lost.generation, order.by, error)
                 raise

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headgate_contract.errors import RestoreRefused
+from headgate_contract.errors import BadInput, RestoreRefused
 from headgate_contract.heartbeats import StreamState
 from headgate_contract.ids import Generation
 from headgate_contract.mailbox import Mailbox
@@ -177,6 +177,17 @@ def test_recovery_runs_what_was_deployed_since_if_the_job_file_is_that_one_now(c
     found = crashed.control().recover(STREAM)
     assert isinstance(found, Launched)
     assert "deployed since" in found.warnings[0]
+
+
+def test_a_recovery_whose_job_file_is_gone_waits_for_a_person(crashed: World) -> None:
+    crashed.job.unlink()
+    control = crashed.control()
+    with pytest.raises(BadInput, match=r"the job file .*job\.py cannot be read"):
+        control.recover(STREAM)
+    status = control.status(STREAM)
+    assert status.condition is Condition.FAILED
+    assert "gave up: the job file" in status.text
+    assert control.lost() == []
 
 
 def test_a_stop_that_comes_while_a_recovery_claims_wins(crashed: World, monkeypatch: pytest.MonkeyPatch) -> None:
