@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from headgate_contract.errors import Fenced, JobInvalid, RestoreRefused, SinkFai
 from headgate_contract.heartbeats import StreamState
 from headgate_contract.mailbox import Outcome, RequestKind
 from headgate_contract.paths import METADATA
-from headgate_contract.records import SnapshotCompleted, Stopped
+from headgate_contract.records import GenerationStarted, SnapshotCompleted, Stopped
 from headgate_contract.snapshot import SnapshotKind
 from jobs.running_number import number
 from tests.runtime.driver.life_world import STREAM, LifeWorld
@@ -42,6 +43,24 @@ def test_lives_in_a_row_number_every_record_once_at_any_parallelism_and_on_any_b
     assert isinstance(last, Stopped)
     assert last.reason == "SIGTERM"
     assert last.snapshot == world.catalogue.snapshots[0].id
+
+
+def test_a_wall_clock_that_jumps_by_hours_changes_nothing(world: LifeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = random.Random(5)
+    for module in ("life", "ledger", "pulse"):
+        monkeypatch.setattr(f"headgate.driver.{module}._wall_ms", lambda: chance.randrange(4_000_000_000_000))
+    for turn in range(3):
+        world.write(2)
+        life = world.begin("first" if turn == 2 else None)  # its clock may say that it is the newest, or not
+        life.read_all()
+        if turn == 0:
+            life.ask("sp", RequestKind.SAVEPOINT, name="first")
+            assert life.answer("sp").outcome is Outcome.DONE
+        assert life.stop() is None
+        world.check_output()
+    decisions = [record.decision.reason for record in world.records if isinstance(record, GenerationStarted)]
+    assert decisions[:2] == ["the stream has never run", "the newest snapshot that generation 1 completed"]
+    assert decisions[2].startswith("savepoint first ")
 
 
 def test_older_checkpoints_are_retired_with_their_files_and_the_heart_tells_of_progress(world: LifeWorld) -> None:
