@@ -18,6 +18,7 @@ from headgate.recovery.sinks import begin_sinks, check_sinks, sink_history
 from headgate.recovery.state import check_vertices, restore_vertex
 from headgate.sink.base import SinkCommitter
 from headgate.source.positions import INITIAL
+from headgate.state.descriptors import check_restorable
 from headgate.state.vertex import StatefulVertex
 from headgate_contract.errors import SnapshotDamaged, StreamFailed
 from headgate_contract.heartbeats import read_heartbeat
@@ -69,6 +70,11 @@ class Restorer:
         all_named = self._register_retained()
         for end in self._setup.plan.sinks:
             end.vertex.sink.check()
+        opening.join()
+        if self._opening_failed is not None:
+            raise self._opening_failed
+        if metadata is not None:
+            self._check_state(metadata)
         self._ledger.check_not_fenced()
         named = self._shared.named() if all_named else None
         left = leftovers(self._setup.store, self._setup.catalogue, self._generation, named)
@@ -76,9 +82,6 @@ class Restorer:
         history = sink_history(self._setup.store, self._setup.catalogue, ref, metadata)
         for uid, report in begin_sinks(self._sinks, history).items():
             log.info("sink %s: %s", uid, report)
-        opening.join()
-        if self._opening_failed is not None:
-            raise self._opening_failed
         self._note_replay(cut)
         carried = metadata.committables if metadata is not None else ()
         return cut, [Group(id=group.id, sinks=group.sinks) for group in carried]
@@ -106,6 +109,13 @@ class Restorer:
             records=metadata.records,
             watermark_ms=metadata.watermark_ms,
         )
+
+    def _check_state(self, metadata: SnapshotMetadata) -> None:
+        """Refuse states that the job declares otherwise now, before the first record does."""
+        keyed, schema = self._setup.plan.keyed, self._setup.engine.schema
+        if keyed is not None and schema is not None and keyed.uid in metadata.vertices:
+            declared = keyed.operator.descriptors(keyed.keys, schema)
+            check_restorable(keyed.uid, metadata.vertices[keyed.uid].descriptors, declared)
 
     def _check_sources(self, metadata: SnapshotMetadata) -> None:
         state = metadata.sources.get(self._source)

@@ -51,6 +51,7 @@ class LifeWorld:
         self.settings: dict[str, object] = dict(SETTINGS)
         self.source_uid = "records"
         self.sink_uid = "out"
+        self.state = pa.schema({"n": pa.int64()})
         self.engine_class: type[StandInEngine] = StandInEngine
         self.written = 0
         (base / "in").mkdir()
@@ -73,7 +74,7 @@ class LifeWorld:
         numbered = (
             job.source(self.source_uid, source)
             .key_by("key")
-            .process("number", self.step, output=NUMBERED, state={"count": pa.schema({"n": pa.int64()})})
+            .process("number", self.step, output=NUMBERED, state={"count": self.state})
         )
         numbered.sink(self.sink_uid, headgate.sinks.files(self.base / self.sink_uid))
         numbered.sink("console", headgate.sinks.console(1))

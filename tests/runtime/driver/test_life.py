@@ -127,6 +127,20 @@ def test_a_step_that_fails_ends_the_life_with_its_cause_and_commits_nothing(tmp_
     world.check_output()
 
 
+def test_state_that_is_declared_otherwise_is_refused_before_anything_is_read_or_published(world: LifeWorld) -> None:
+    world.write(1)
+    life = world.begin()
+    life.read_all()
+    assert life.stop() is None
+    before = world.output()
+    world.write(1)
+    world.state = pa.schema({"n": pa.string()})
+    error = world.begin().wait()
+    assert isinstance(error, RestoreRefused)
+    assert "state 'count'" in str(error)
+    assert world.output() == before
+
+
 class DoublingEngine(StandInEngine):
     """Acknowledges a subtask twice, as a shuffle gone wrong would."""
 
