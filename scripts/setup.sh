@@ -92,7 +92,7 @@ link_checkout() {
     cat >"$VENV/bin/headgate" <<'SH'
 #!/bin/sh
 # The headgate command of this checkout.
-exec "$(dirname "$0")/python" -c 'import sys; from headgate_control.cli import main; sys.argv[0] = "headgate"; sys.exit(main())' "$@"
+exec "$(dirname "$0")/python" -P -c 'import sys; from headgate_control.cli import main; sys.argv[0] = "headgate"; sys.exit(main())' "$@"
 SH
     chmod +x "$VENV/bin/headgate"
 }

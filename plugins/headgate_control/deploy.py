@@ -32,10 +32,13 @@ WARNINGS = "warnings"
 
 @dataclass(frozen=True, kw_only=True)
 class Programs:
-    """The commands of the Spark environment; their arguments are added."""
+    """The commands of the Spark environment; their arguments are added.
 
-    driver: tuple[str, ...] = (sys.executable, "-m", "headgate.driver")
-    check: tuple[str, ...] = (sys.executable, "-m", "headgate.job.check")
+    With -P: they run in a person's folder, whose files must not be taken for libraries of the same name.
+    """
+
+    driver: tuple[str, ...] = (sys.executable, "-P", "-m", "headgate.driver")
+    check: tuple[str, ...] = (sys.executable, "-P", "-m", "headgate.job.check")
 
 
 @dataclass(frozen=True, kw_only=True)

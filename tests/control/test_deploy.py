@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,9 +15,10 @@ from headgate_contract.durations import Duration
 from headgate_contract.errors import BadInput, Conflict, InvalidName, JobInvalid, StorageUnreachable, UnknownKey
 from headgate_contract.settings import Settings
 from headgate_control import Control
-from headgate_control.deploy import Checker, warnings_of
+from headgate_control.deploy import Checker, Programs, warnings_of
 from headgate_control.environment import environment_of_drivers
 from tests.control.world import QUICK, STANDIN, STREAM, World
+from tests.house_rules import REPO
 
 
 def deploy(world: World, **settings: str) -> None:
@@ -51,6 +55,29 @@ def test_warnings_are_kept_and_do_not_make_another_deployment(world: World) -> N
     deployed = world.control().deploy(STREAM, world.job, {}, directory=world.folder)
     assert warnings_of(deployed) == ()
     assert len(world.catalogue().decisions) == 1
+
+
+@pytest.mark.e2e
+def test_files_of_the_working_directory_are_not_taken_for_libraries(world: World) -> None:
+    for library in ("argparse", "yaml", "queue", "typer"):
+        (world.folder / f"{library}.py").write_text("raise RuntimeError('this is no library')")
+    world.write_job("import neighbour, nosuchmodule")
+    (world.folder / "neighbour.py").write_text("")
+    with pytest.raises(JobInvalid, match="No module named 'nosuchmodule'"):
+        Control.open(str(world.root)).deploy(STREAM, world.job, {}, directory=world.folder)
+    environment = environment_of_drivers(os.environ, {})
+    driver = [*Programs().driver, "--help"]
+    assert subprocess.run(driver, cwd=world.folder, env=environment, capture_output=True, check=False).returncode == 0
+
+
+def test_nor_by_the_command_that_setup_writes(world: World, tmp_path: Path) -> None:
+    (world.folder / "typer.py").write_text("raise RuntimeError('this is no library')")
+    script = (REPO / "scripts" / "setup.sh").read_text().partition("<<'SH'\n")[2].partition("\nSH\n")[0]
+    for name, text in {"headgate": script, "python": f'#!/bin/sh\nexec {sys.executable} "$@"'}.items():
+        (tmp_path / name).write_text(f"{text}\n")
+        (tmp_path / name).chmod(0o755)
+    command = [tmp_path / "headgate", "--help"]
+    assert subprocess.run(command, cwd=world.folder, capture_output=True, check=False).returncode == 0
 
 
 def test_history_tells_of_it(world: World) -> None:
