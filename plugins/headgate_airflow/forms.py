@@ -14,7 +14,7 @@ from headgate_airflow.operators.savepoint import Savepoint
 from headgate_airflow.operators.start import StartStream
 from headgate_airflow.operators.stop import HowToStop, StopStream
 
-_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$"
+_NAME = r"^(?![0-9]+$)[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def _savepoint_name() -> Param:
         type=["null", "string"],
         pattern=_NAME,
         title="Name of the savepoint",
-        description="Letters, digits, '_', '-' and '.'; left empty, it is named by the moment.",
+        description="Letters, digits, '_', '-' and '.', not digits alone; left empty, it is named by the moment.",
     )
 
 

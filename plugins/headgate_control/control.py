@@ -36,7 +36,7 @@ from headgate_control.outcomes import (
     RestartAfter,
     StreamStatus,
 )
-from headgate_control.requests import Requests, made_up_name
+from headgate_control.requests import Requests, chosen_name, made_up_name
 from headgate_control.restoring import Restorer
 from headgate_control.starting import Order, Starter
 from headgate_control.status import Observer
@@ -226,7 +226,7 @@ class Control:
         by: str | None = None,
     ) -> Asked:
         """Have a savepoint taken, under `name` or one made up from the moment."""
-        args = {"name": SavepointName(name) if name is not None else made_up_name(), "origin": origin.value}
+        args = {"name": chosen_name(name) if name is not None else made_up_name(), "origin": origin.value}
         return self._snapshot(StreamName(stream), RequestKind.SAVEPOINT, args, id, wait, timeout_s, by or self._by)
 
     def stop(

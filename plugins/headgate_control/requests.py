@@ -15,6 +15,7 @@ from headgate_contract.catalogue import Catalogue
 from headgate_contract.durations import Duration
 from headgate_contract.errors import (
     Conflict,
+    InvalidName,
     ObjectMissing,
     RequestFailed,
     RequestTimedOut,
@@ -146,6 +147,13 @@ def made_up_id(kind: RequestKind) -> RequestId:
 def made_up_name() -> SavepointName:
     """A savepoint's name, if nobody gave one."""
     return SavepointName(f"sp-{_now_text()}-{uuid.uuid4().hex[:4]}")
+
+
+def chosen_name(text: str) -> SavepointName:
+    """A savepoint's name that a person gave. Raises InvalidName for mere digits: those name a snapshot by its id."""
+    if text.isdecimal():
+        raise InvalidName(f"{text!r} is no name for a savepoint", hint="digits alone are a snapshot's id: add a letter")
+    return SavepointName(text)
 
 
 def _now_text() -> str:

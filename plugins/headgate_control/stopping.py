@@ -14,7 +14,7 @@ from headgate_control.catalogues import Catalogues
 from headgate_control.journal import Journal, now_ms
 from headgate_control.outcomes import Asked, Condition, ProcessSign, StreamStatus
 from headgate_control.processes import kill_group, sign_of, wait_gone
-from headgate_control.requests import Requests, dead_note, made_up_id, made_up_name
+from headgate_control.requests import Requests, chosen_name, dead_note, made_up_id, made_up_name
 from headgate_control.status import Observer
 from headgate_control.telling import not_running
 
@@ -166,7 +166,7 @@ class Stopper:
 
 def _savepoint_name(savepoint: bool | str) -> SavepointName | None:
     if isinstance(savepoint, str):
-        return SavepointName(savepoint)
+        return chosen_name(savepoint)
     return made_up_name() if savepoint else None
 
 

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from headgate_airflow.operators.restore import named_snapshot
 from headgate_airflow.operators.stop import StopStream
 from headgate_airflow.triggers import answer
+from headgate_contract.errors import InvalidName
 from headgate_control import Condition
 from tests.airflow.runs import FLEET, asset_events, load_dag, run_dag
 from tests.airflow.small_fleet import SmallFleet, wait_until
@@ -165,6 +167,13 @@ def test_a_running_stream_is_restored_to_an_older_savepoint(fleet: SmallFleet) -
     again = run_dag(load_dag(FLEET, "headgate_restore_to"), COUNTS | {"snapshot": "early"}, at=NOON)
     assert again.returned("restore_to") == restored
     assert len(fleet.catalogue("counts").generations) == 2
+
+
+def test_digits_name_an_id_and_what_only_looks_like_one_is_refused_by_name() -> None:
+    assert named_snapshot("12") == 12
+    assert named_snapshot("before-12") == "before-12"
+    with pytest.raises(InvalidName, match="savepoint name"):
+        named_snapshot("²")
 
 
 def test_a_restore_that_would_be_refused_stops_nothing(fleet: SmallFleet) -> None:

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from headgate_contract.errors import Conflict, RequestFailed, RequestTimedOut, StreamNotRunning
+from headgate_contract.errors import Conflict, InvalidName, RequestFailed, RequestTimedOut, StreamNotRunning
 from headgate_contract.heartbeats import StreamState
 from headgate_contract.ids import Generation, RequestId
 from headgate_contract.mailbox import Answer, Mailbox, Outcome, RequestKind
@@ -145,6 +145,18 @@ def test_a_request_that_failed_is_tried_anew_under_the_next_ordinal(world: World
         control.savepoint(STREAM, id=RequestId("run-7"))
     with pytest.raises(RequestFailed, match="request run-7~2"):
         control.savepoint(STREAM, id=RequestId("run-7"))
+
+
+@pytest.mark.parametrize("digits", ["2", "007", "٣"])
+def test_a_savepoint_is_not_called_by_what_names_an_id(world: World, digits: str) -> None:
+    world.deployed()
+    world.started()
+    world.beat()
+    with pytest.raises(InvalidName, match="add a letter"):
+        world.control().savepoint(STREAM, digits)
+    with pytest.raises(InvalidName, match="add a letter"):
+        world.control().stop(STREAM, savepoint=digits)
+    assert Mailbox(world.store, STREAM).open_requests() == []
 
 
 @e2e

@@ -101,4 +101,4 @@ def named_snapshot(value: int | str | None) -> CheckpointId | SavepointName | No
     text = optional_text(value)
     if text is None:
         return None
-    return CheckpointId(int(text)) if text.isdigit() else SavepointName(text)
+    return CheckpointId(int(text)) if text.isdecimal() else SavepointName(text)
