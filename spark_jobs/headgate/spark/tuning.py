@@ -23,9 +23,9 @@ DEFAULTS = {
     "spark.python.worker.reuse": "true",
     # job files may import their neighbours
     "spark.python.daemon.module": "headgate.spark.daemon",
-    # one Arrow batch for each task: a step is one vectorised pass
+    # few Arrow batches for each task, since a step is one vectorised pass, but none that the JVM's memory cannot hold
     "spark.sql.execution.arrow.maxRecordsPerBatch": "0",
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
     # a stage is never recomputed in part: shuffles are unordered, so the batch fails and runs again as a whole
     "spark.stage.maxConsecutiveAttempts": "1",
     "spark.task.maxFailures": "1",

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from headgate.source.files import FilesSource, files
 from headgate.spark.readers import FilesReader
@@ -122,6 +125,16 @@ def test_files_that_a_snapshot_has_behind_it_may_go(lives: Lives, tmp_path: Path
     (folder / "f00000.parquet").unlink()
     with lives.life(reader_of(folder), first.snapshot) as query:
         assert rows_of(query.take(2)) == sorted(made[1] + made[2])
+
+
+def test_what_a_task_hands_to_its_step_comes_in_pieces_that_fit_into_memory(session: SparkSession):
+    def lengths(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({"bytes": [batch.nbytes for batch in batches]})
+
+    rows = session.range(0, 180_000, 1, 1).select(F.repeat(F.lit("x"), 1000).alias("text"))
+    found = [row[0] for row in rows.mapInArrow(lengths, "bytes bigint").collect()]
+    assert sum(found) > 180_000_000
+    assert max(found) < 80 << 20
 
 
 def test_a_micro_batch_is_limited_in_bytes_and_takes_one_file_at_least(lives: Lives, tmp_path: Path):
