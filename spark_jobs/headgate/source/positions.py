@@ -86,11 +86,12 @@ class FileListBook(PositionBook):
         count = int(position.get("count", 0))
         with self._lock:
             base, in_base = (None, 0) if self_contained else (self._base, self._in_base)
-            entries = self._entries[:count]
-        if in_base > count or count - in_base > max(self.INLINE, in_base // 2):
+            anew = in_base > count or count - in_base > max(self.INLINE, in_base // 2)
+            entries = self._entries[0 if anew else in_base : count]
+        if anew:
             packed = gzip.compress("".join(json.dumps(entry) + "\n" for entry in entries).encode(), mtime=0)
-            base, in_base = put("files", packed), count
-        body = {**position, "in_base": in_base, "tail": entries[in_base:]}
+            base, in_base, entries = put("files", packed), count, []
+        body = {**position, "in_base": in_base, "tail": entries}
         return SourceState(self.name, self.kind, body, (base,) if base is not None and in_base else ())
 
     def confirm(self, state: SourceState) -> None:

@@ -16,7 +16,7 @@ from headgate.source.files import FilesSource
 from headgate.source.positions import FileListBook, InlineBook, PositionBook
 from headgate.source.rate import RateSource
 from headgate.source.socket import SocketSource
-from headgate_contract.errors import JobInvalid, StreamFailed
+from headgate_contract.errors import JobInvalid, RestoreRefused, StreamFailed
 
 Json = dict[str, Any]
 
@@ -117,7 +117,9 @@ class FilesReader(Reader):
         for name in (str(number), f"{number}.compact"):
             path = folder / name
             if path.exists():
-                entries = [json.loads(line) for line in path.read_text().splitlines()[1:]]
+                mark = f'"batchId":{number}'  # a compacted one lists all files ever: few of them need be parsed
+                lines = path.read_text().splitlines()[1:]
+                entries = [json.loads(line) for line in lines if mark in line]
                 return [entry for entry in entries if entry["batchId"] == number]
         raise StreamFailed(f"Spark's file source log has no entry {number}")
 
@@ -127,6 +129,7 @@ class RateReader(Reader):
 
     def __init__(self, source: RateSource, uid: str) -> None:
         self._source = source
+        self._pace = source.rows_per_second if source.rows_per_batch is None else None
         self.book = InlineBook(uid, source.kind)
 
     def load(self, session: SparkSession) -> DataFrame:
@@ -137,14 +140,25 @@ class RateReader(Reader):
         return reader.option("numPartitions", session.sparkContext.defaultParallelism).load()
 
     def seed(self, folder: Path, position: Json) -> None:
+        told = position.get("rows_per_second", self._pace)
+        if told != self._pace and not position.get("initial"):
+            raise RestoreRefused(
+                f"source {self.book.name!r} made {_pace(told)} in the snapshot and {_pace(self._pace)} in the job: "
+                "its position would be that of other records",
+                hint="set the rate back, or give the source a new uid and start with --fresh",
+            )
         super().seed(folder, position)
         if "begun" in position:
             _write(folder / "sources" / "0" / "0", position["begun"])
 
     def position(self, folder: Path, batch: int) -> Json:
-        position = super().position(folder, batch)
+        position = {**super().position(folder, batch), "rows_per_second": self._pace}
         begun = folder / "sources" / "0" / "0"
         return {**position, "begun": begun.read_text()} if begun.exists() else position
+
+
+def _pace(rows_per_second: int | None) -> str:
+    return "batches of fixed size" if rows_per_second is None else f"{rows_per_second} rows a second"
 
 
 def reader_of(source: Source, uid: str, life: EngineSetup) -> Reader:
