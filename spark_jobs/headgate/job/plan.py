@@ -109,7 +109,7 @@ def _trunk(job: Job, paths: list[list[Vertex]]) -> list[Vertex]:
 
 
 def describe(plan: LinearPlan, settings: Settings) -> dict[str, Any]:
-    """The plan as plain data: what deploy records and `headgate plan` prints."""
+    """The plan as plain data: what deploy records."""
     parallelism = settings["parallelism.default"]
     vertices: list[dict[str, Any]] = [{"uid": plan.source.uid, "name": plan.source.name, "kind": "source"}]
     vertices += [{"uid": vertex.uid, "name": vertex.name, "kind": "transform"} for vertex in plan.transforms]

@@ -6,6 +6,7 @@ Nothing is synced here: `prepare` does that once, before the checkpoint is acked
 
 from __future__ import annotations
 
+import os
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -82,7 +83,8 @@ class FilesWriter(SinkWriter):
         """Where the rows are written to, on this machine."""
         if isinstance(self._store, LocalStore):
             return self._store.root / self._staged
-        return Path(tempfile.gettempdir()) / f"headgate-{self._staged.rsplit('/', 1)[-1]}"
+        spark = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]  # scratch of this life: the next one deletes it
+        return Path(spark or tempfile.gettempdir()) / f"headgate-{self._staged.rsplit('/', 1)[-1]}"
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

@@ -74,6 +74,16 @@ def test_off_local_disks_a_file_is_written_here_and_uploaded(
     assert visible_ids(sink.path, format) == [1, 2]
 
 
+def test_in_a_worker_of_sparks_the_local_file_is_in_the_lifes_own_scratch_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path / 'engine' / 'blocks'},{tmp_path / 'other'}")
+    writer = files("memory://in-spark").writer(task())
+    writer.write(batch([1]))
+    assert len(list((tmp_path / "engine" / "blocks").iterdir())) == 1
+    assert len(writer.finish()) == 1
+
+
 @pytest.mark.parametrize("root", ["local", "memory://aborted"])
 @pytest.mark.parametrize("finished", [False, True])
 def test_an_aborted_attempt_leaves_nothing(
