@@ -62,6 +62,30 @@ def test_deploy_takes_everything_from_the_fleet_file(world: World, cli: Cli) -> 
     assert cli("deploy", "orders").code == 2
 
 
+def test_a_job_and_a_fleet_file_are_not_both_taken(world: World, cli: Cli) -> None:
+    fleet(world)
+    result = cli("deploy", "orders", "job.py", "--fleet", "streams.yaml")
+    assert (result.code, "leave one of the two out" in result.all) == (2, True)
+    assert len(world.catalogue().decisions) == 1
+
+
+def test_every_verb_finds_the_root_that_the_fleet_file_names(
+    world: World, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running(world)
+    streams = {"orders": {"job": "job.py", "root": str(world.root)}, "other": {"job": "job.py"}}
+    (world.folder / "streams.yaml").write_text(json.dumps({"streams": streams}))
+    monkeypatch.setenv("HEADGATE_FLEET", str(world.folder / "streams.yaml"))
+    monkeypatch.setenv("HEADGATE_ROOT", str(world.folder / "elsewhere"))
+    for verb in ("status", "history", "explain", "snapshots"):
+        assert cli(verb, "orders").code == 0, verb
+    assert cli("status", "other").code == 3
+    assert cli("status", "--json").json == [], "the file names more than one root"
+    del streams["other"]
+    (world.folder / "streams.yaml").write_text(json.dumps({"streams": streams}))
+    assert [one["stream"] for one in cli("status", "--json").json] == ["orders"]
+
+
 def test_status_of_all_and_of_one(world: World, cli: Cli) -> None:
     running(world)
     world.snapshot()

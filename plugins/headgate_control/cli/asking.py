@@ -21,7 +21,7 @@ def checkpoint(
 ) -> None:
     """Take a checkpoint now."""
     here = session(ctx, root, json)
-    asked = here.control().checkpoint(stream, id=request_id(id), wait=not no_wait, by=by)
+    asked = here.control(stream).checkpoint(stream, id=request_id(id), wait=not no_wait, by=by)
     here.show(asked, lambda: _told(asked, "checkpoint"))
 
 
@@ -39,7 +39,7 @@ def savepoint(
 ) -> None:
     """Take a savepoint: a snapshot that stays until somebody removes it, and can be copied elsewhere."""
     here = session(ctx, root, json)
-    asked = here.control().savepoint(stream, name, id=request_id(id), wait=not no_wait, by=by)
+    asked = here.control(stream).savepoint(stream, name, id=request_id(id), wait=not no_wait, by=by)
     here.show(asked, lambda: _told(asked, "savepoint"))
 
 

@@ -35,7 +35,7 @@ def status(
 ) -> None:
     """How the streams are."""
     here = session(ctx, root, json)
-    control = here.control()
+    control = here.control(stream)
     if watch and here.json:
         raise BadInput("--watch is for people, --json for programs", hint="leave one of the two out")
     if watch:
@@ -54,7 +54,7 @@ def status(
 def snapshots(ctx: typer.Context, stream: Stream, root: Root = None, json: Json = False) -> None:
     """The retained snapshots, newest first."""
     here = session(ctx, root, json)
-    refs = here.control().snapshots(stream)
+    refs = here.control(stream).snapshots(stream)
     here.show(refs, lambda: _snapshot_table(refs) if refs else f"stream {stream} has no snapshot")
 
 
@@ -70,7 +70,7 @@ def explain(
 ) -> None:
     """What the next start would restore, and why."""
     here = session(ctx, root, json)
-    found = here.control().explain(
+    found = here.control(stream).explain(
         stream,
         snapshot=snapshot_name(from_),
         fresh=fresh,
@@ -89,7 +89,7 @@ def history(
 ) -> None:
     """What happened to a stream, oldest first."""
     here = session(ctx, root, json)
-    events = here.control().history(stream)[-limit:]
+    events = here.control(stream).history(stream)[-limit:]
     here.show(events, lambda: "\n".join(_event(event) for event in events) or f"nothing happened to {stream} yet")
 
 
@@ -108,7 +108,7 @@ def logs(
     here = session(ctx, root, json)
     if follow and here.json:
         raise BadInput("--follow is for people, --json for programs", hint="leave one of the two out")
-    tail = here.control().logs(stream, Generation(generation) if generation is not None else None, lines=lines)
+    tail = here.control(stream).logs(stream, Generation(generation) if generation is not None else None, lines=lines)
     here.show(tail, lambda: "\n".join(tail.lines))
     if follow:
         for added in follow_log(Path(tail.path)):

@@ -66,12 +66,14 @@ def deploy(  # noqa: PLR0913, PLR0917  (one for each option)
 ) -> None:
     """Check a job and record it as what the stream's next start runs."""
     here = session(ctx, root, json)
+    if job is not None and fleet is not None:
+        raise BadInput(f"both {job} and {fleet} say what stream {stream} runs", hint="leave one of the two out")
     entry = declared(fleet, stream) if job is None else None
     if job is None and entry is None:
         raise BadInput(f"no job file is named for stream {stream}", hint=f"headgate deploy {stream} JOB.py")
     given = dict(entry.settings) if entry is not None else {}
     merged = {**given, **(load_settings(settings) if settings is not None else {}), **_pairs(set_ or [])}
-    control = here.control(entry)
+    control = here.control(stream, entry)
     deployed = control.deploy(
         stream,
         job or (entry.job if entry else Path()),
@@ -100,7 +102,7 @@ def start(  # noqa: PLR0913, PLR0917  (one for each option)
     """Start a stream: from its newest snapshot, or where it was never run, from the beginning."""
     here = session(ctx, root, json)
     entry = declared(fleet, stream)
-    control = here.control(entry)
+    control = here.control(stream, entry)
     drifted = _drift(control, entry)
     here.warn(drifted)
     launched = control.start(
@@ -125,7 +127,7 @@ def restore(  # noqa: PLR0913, PLR0917  (one for each option)
 ) -> None:
     """Start a stream from any retained snapshot; one that runs is stopped first, with a savepoint."""
     here = session(ctx, root, json)
-    launched = here.control().restore(
+    launched = here.control(stream).restore(
         stream,
         snapshot=snapshot_name(from_),
         savepoint_first=not no_savepoint,
@@ -152,7 +154,7 @@ def stop(
     here = session(ctx, root, json)
     if name is not None and not savepoint:
         raise BadInput("--name names a savepoint", hint="add --savepoint, or leave it out")
-    asked = here.control().stop(stream, savepoint=name or savepoint, id=request_id(id), wait=not no_wait, by=by)
+    asked = here.control(stream).stop(stream, savepoint=name or savepoint, id=request_id(id), wait=not no_wait, by=by)
     here.show(asked, lambda: _stopped(asked))
 
 
@@ -167,7 +169,7 @@ def cancel(
 ) -> None:
     """End a stream now, without a last snapshot; nobody restarts it."""
     here = session(ctx, root, json)
-    asked = here.control().cancel(stream, id=request_id(id), wait=not no_wait, by=by)
+    asked = here.control(stream).cancel(stream, id=request_id(id), wait=not no_wait, by=by)
     here.show(asked, lambda: _stopped(asked))
 
 

@@ -59,9 +59,14 @@ class Session:
         self.json = as_json or self.json
         return self
 
-    def control(self, declared: DeclaredStream | None = None, *, by: str | None = None) -> Control:
-        """The control plane of the root that was named. Raises BadInput if none was."""
-        root = self.root or (declared.root if declared is not None else None) or os.environ.get(ROOT)
+    def control(
+        self, stream: str | None = None, declared: DeclaredStream | None = None, *, by: str | None = None
+    ) -> Control:
+        """The control plane of the root that was named, for every verb alike. Raises BadInput if none was.
+
+        --root, or what streams.yaml says of `stream` (None: of all of them, if it is one root), or $HEADGATE_ROOT.
+        """
+        root = self.root or (declared.root if declared is not None else declared_root(stream)) or os.environ.get(ROOT)
         if not root:
             raise BadInput("no storage root is named", hint=f"give --root URL, or set ${ROOT}")
         return Control.open(root, by=by, programs=self.programs)
@@ -100,6 +105,14 @@ def declared(fleet: Path | None, stream: str) -> DeclaredStream | None:
     """What streams.yaml says of the stream, if one was named. Raises BadConfiguration or NotFound."""
     path = fleet or (Path(os.environ[FLEET]) if os.environ.get(FLEET) else None)
     return load_fleet(path).stream(stream) if path is not None else None
+
+
+def declared_root(stream: str | None) -> str | None:
+    """The root that $HEADGATE_FLEET gives `stream`, or all of its streams, if it names one."""
+    path = os.environ.get(FLEET)
+    streams = load_fleet(Path(path)).streams if path else {}
+    roots = {entry.root for name, entry in streams.items() if stream in (None, name)}
+    return roots.pop() if len(roots) == 1 else None
 
 
 def request_id(text: str | None) -> RequestId | None:
