@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from headgate_contract.errors import HeadgateError, StorageError
+from headgate_contract.errors import HeadgateError
 from headgate_contract.ids import Generation, StreamName
 from headgate_control.control import Control
 from headgate_control.outcomes import Condition, GiveUp, Launched, Lost, NotNeeded, StreamStatus
@@ -47,12 +47,12 @@ class Supervisor:
         """One look: what is lost and due is recovered in `pool`."""
         self._busy = {stream: work for stream, work in self._busy.items() if not work.done()}
         try:
-            fleet = self.control.fleet()
-        except StorageError as error:
+            fleet = self.control.fleet(self.streams or None)
+        except HeadgateError as error:
             self._say_once(Sighting(stream=None, what="storage", text=str(error)))
             return
         for status in fleet:
-            if (not self.streams or status.stream in self.streams) and status.stream not in self._busy:
+            if status.stream not in self._busy:
                 self._consider(status, pool)
 
     def _consider(self, status: StreamStatus, pool: ThreadPoolExecutor) -> None:
@@ -72,8 +72,9 @@ class Supervisor:
     def _recover(self, lost: Lost) -> None:
         try:
             found = self.control.recover(lost.stream)
-        except HeadgateError as error:
-            self.tell(Sighting(stream=lost.stream, what="failed", text=str(error), generation=lost.generation))
+        except Exception as error:  # noqa: BLE001  (nobody asks the Future: what is not told here is never told)
+            text = str(error) if isinstance(error, HeadgateError) else f"{type(error).__name__}: {error}"
+            self.tell(Sighting(stream=lost.stream, what="failed", text=text, generation=lost.generation))
             return
         self.tell(_sighting(found))
 
