@@ -20,23 +20,26 @@ OPTIONS = "HEADGATE_ROOT_OPTIONS"
 """Carries the root's fsspec options, as JSON, to those who open it without being told."""
 _AIRFLOW = ("AIRFLOW_", "_AIRFLOW_")
 _SECRET = re.compile(
-    r"PASSWORD|PASSWD|PASSPHRASE|SECRET|TOKEN|CREDENTIAL|API_?KEY|PRIVATE_?KEY|FERNET|(^|_)PWD$", re.IGNORECASE
+    r"PASSWORD|PASSWD|PASSPHRASE|SECRET|TOKEN|CREDENTIAL|(API|PRIVATE|ACCESS)_?KEY|_KEY$|CONNECTION_STRING|FERNET"
+    r"|(^|_)(PWD|DSN)$",
+    re.IGNORECASE,
 )
+_PASSWORD_IN_URL = re.compile(r"://[^\s/@:]*:[^\s/@]+@")
 _KEPT_PREFIXES = ("AWS_",)
-_KEPT = frozenset({"PWD", "OLDPWD"})
+_KEPT = frozenset({"PWD", "OLDPWD", OPTIONS})
 
 
-def is_withheld(name: str, passed: Iterable[str] = ()) -> bool:
-    """Is the variable `name` kept from drivers?"""
+def is_withheld(name: str, value: str = "", passed: Iterable[str] = ()) -> bool:
+    """Is the variable `name` kept from drivers, for what it is called, or since `value` holds a URL with a password?"""
     if name in passed or name in _KEPT or name.startswith(_KEPT_PREFIXES):
         return False
-    return name.startswith(_AIRFLOW) or _SECRET.search(name) is not None
+    return name.startswith(_AIRFLOW) or bool(_SECRET.search(name) or _PASSWORD_IN_URL.search(value))
 
 
 def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
     """What is left of `environ` for a driver."""
     passed = frozenset(name.strip() for name in environ.get(PASS, "").split(",") if name.strip())
-    return {name: value for name, value in environ.items() if not is_withheld(name, passed)}
+    return {name: value for name, value in environ.items() if not is_withheld(name, value, passed)}
 
 
 def python_path(folders: Iterable[str], existing: str) -> str:

@@ -23,6 +23,12 @@ from headgate_control.environment import environment_of_drivers, is_withheld, py
         "GITHUB_TOKEN",
         "SOME_API_KEY",
         "GOOGLE_APPLICATION_CREDENTIALS",
+        "AZURE_STORAGE_KEY",
+        "AZURE_STORAGE_CONNECTION_STRING",
+        "S3_ACCESS_KEY",
+        "MINIO_ACCESS_KEY_ID",
+        "ENCRYPTION_KEY",
+        "SENTRY_DSN",
     ],
 )
 def test_airflows_settings_and_secrets_are_withheld(name: str) -> None:
@@ -35,6 +41,23 @@ def test_airflows_settings_and_secrets_are_withheld(name: str) -> None:
 )
 def test_what_is_no_secret_is_kept(name: str) -> None:
     assert not is_withheld(name)
+
+
+@pytest.mark.parametrize(
+    ("value", "withheld"),
+    [
+        ("postgresql+psycopg2://airflow:s3cret@db/airflow", True),
+        ("redis://:s3cret@broker:6379/0", True),
+        ("see amqp://user:pw@broker// for more", True),
+        ("postgresql://db:5432/airflow", False),
+        ("http://user@proxy:3128", False),
+        ("http://host:80/a@b", False),
+    ],
+)
+def test_a_url_with_a_password_is_withheld_whatever_it_is_called(value: str, withheld: bool) -> None:
+    assert ("DATABASE_URL" not in without_secrets({"DATABASE_URL": value})) == withheld
+    passed = {"DATABASE_URL": value, "HEADGATE_PASS_ENV": "DATABASE_URL"}
+    assert without_secrets(passed) == passed
 
 
 def test_the_keys_to_an_s3_root_are_kept() -> None:
