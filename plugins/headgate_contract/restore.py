@@ -205,7 +205,7 @@ def _named(facts: RestoreFacts, name: CheckpointId | SavepointName) -> RestoreDe
         return _with_alternatives(facts, what, ())
     why = facts.damaged.get(ref.id)
     if why is not None:
-        return _with_alternatives(facts, f"{ref} is damaged: {why}", (Rejected(ref, why),))
+        return _with_alternatives(facts, f"{ref} cannot be restored: {why}", (Rejected(ref, why),))
     return _restore(facts, ref, f"{ref} was named", (), "older than the one that was named")
 
 

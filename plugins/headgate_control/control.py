@@ -331,10 +331,10 @@ class Control:
         if fresh and snapshot is not None:
             raise BadInput("a start without state (fresh) names no snapshot", hint="leave one of the two out")
         wanted = Fresh() if fresh else Newest() if snapshot is None else Named(snapshot)
-        catalogue = self._catalogues.read(StreamName(stream))
+        status, catalogue = self._observer.look(StreamName(stream))
         number, deployed = self._catalogues.deployed(catalogue)
         question = Question(wanted=wanted, fall_back=fall_back, accept_duplicates=accept_duplicates)
-        return explain(self._store, catalogue, number, deployed, question)
+        return explain(self._store, catalogue, number, deployed, question, live=status.live)
 
     def snapshots(self, stream: str) -> list[SnapshotRef]:
         """Every retained snapshot, newest first."""

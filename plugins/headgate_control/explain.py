@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from headgate_contract.catalogue import Catalogue
@@ -24,6 +24,7 @@ from headgate_contract.settings import Settings
 from headgate_contract.snapshot import SnapshotKind, SnapshotMetadata, SnapshotRef, StateHandle, decode_metadata
 from headgate_contract.store import ObjectStore
 from headgate_contract.wire import sha256
+from headgate_control.fitting import misfit
 from headgate_control.outcomes import Explanation
 
 CHECKSUM_BUDGET = 256 << 20
@@ -42,13 +43,14 @@ class Question:
 
 
 def explain(
-    store: ObjectStore, catalogue: Catalogue, number: int, deployed: Deployed, question: Question
+    store: ObjectStore, catalogue: Catalogue, number: int, deployed: Deployed, question: Question, *, live: bool = False
 ) -> Explanation:
-    """What a start of `deployed` (the decision `number`) would do now.
+    """What a start of `deployed` (the decision `number`) would do now; if it is `live`, once it was stopped.
 
-    Which snapshots are damaged is found out for those that matter: decide, look at what was decided on, decide again.
+    Which snapshots are damaged, or do not fit what is deployed, is found out for those that matter: decide, look at
+    what was decided on, decide again.
     """
-    inspector = Inspector(store)
+    inspector = Inspector(store, lambda metadata: misfit(metadata, deployed, None if live else catalogue.committed))
     settings = Settings(deployed.settings)
     while True:
         decision = decide_restore(
@@ -86,8 +88,15 @@ def sinks_of(deployed: Deployed) -> dict[VertexUid, Rollback]:
 class Inspector:
     """Looks whether snapshots can be restored, with one budget of bytes for all of them."""
 
-    def __init__(self, store: ObjectStore, budget: int = CHECKSUM_BUDGET) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        misfit: Callable[[SnapshotMetadata], str | None] = lambda metadata: None,
+        budget: int = CHECKSUM_BUDGET,
+    ) -> None:
+        """`misfit` tells why a snapshot does not fit what is to go on from it."""
         self._store = store
+        self._misfit = misfit
         self._budget = budget
         self.found: dict[CheckpointId, str] = {}
         self.damaged: dict[CheckpointId, str] = {}
@@ -99,6 +108,10 @@ class Inspector:
             metadata = decode_metadata(self._store.read(path), ref, path)
             if metadata.stream != catalogue.stream or metadata.id != ref.id:
                 self._damage(ref, f"{path} belongs to snapshot {metadata.id} of stream {metadata.stream}")
+                return
+            why = self._misfit(metadata)
+            if why is not None:
+                self._damage(ref, why)
                 return
             self.found[ref.id] = self._files(ref, metadata)
         except (CorruptObject, ObjectMissing) as error:

@@ -184,7 +184,7 @@ class Explanation:
     deployed: int
     """The number of the *deployed* decision that would run."""
     checked: Mapping[CheckpointId, str] = field(default_factory=dict)
-    """What was looked at: `good`, `good (12 of 40 files by length only)`, or why it is damaged."""
+    """What was looked at: `good`, `good (12 of 40 files by length only)`, or why it cannot be restored."""
     warnings: tuple[str, ...] = ()
 
 

@@ -32,6 +32,7 @@ class Restorer:
         if status.live:
             number, deployed = self.catalogues.deployed(catalogue)
             check_unchanged(stream, deployed)
-            check_restorable(explain(self.store, catalogue, number, deployed, order.question), order.question)
+            found = explain(self.store, catalogue, number, deployed, order.question, live=True)
+            check_restorable(found, order.question)
             self.stopper.stop(stream, StopOrder(by=order.by, savepoint=savepoint_first))
         return self.starter.start(stream, order, what="restore")

@@ -56,8 +56,10 @@ def complete_snapshot(
     *,
     name: str | None = None,
     request: RequestId | None = None,
+    committed: bool = True,
+    **fields: Any,
 ) -> SnapshotRef:
-    """Write a whole snapshot with one state file, and the slot that completes it. Raises SlotTaken."""
+    """Write a whole snapshot with one state file (`fields`: what more it has), and its slot. Raises SlotTaken."""
     number, paths = catalogue.next_checkpoint, StreamPaths(catalogue.stream)
     savepoint = SavepointName(name) if name else None
     folder = paths.savepoint(savepoint) if savepoint else paths.checkpoint(number, generation)
@@ -82,10 +84,12 @@ def complete_snapshot(
             )
         },
     )
-    data = metadata.encode()
+    data = replace(metadata, **fields).encode()
     store.create(f"{folder}/{METADATA}", data)
     ref = SnapshotRef(number, kind, generation, folder, len(data), wire.sha256(data), savepoint)
-    record = SnapshotCompleted(generation=generation, snapshot=ref, committed=(number,), request=request)
+    record = SnapshotCompleted(
+        generation=generation, snapshot=ref, committed=(number,) if committed else (), request=request
+    )
     slot_log(store, catalogue.stream).append(catalogue.newest_slot, record)
     return ref
 

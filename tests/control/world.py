@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from headgate_contract import wire
 from headgate_contract.catalogue import Catalogue, read_catalogue
@@ -134,10 +134,10 @@ class World:
         self.slot(record, stream)
         return record
 
-    def snapshot(self, name: str | None = None, stream: StreamName = STREAM) -> SnapshotRef:
+    def snapshot(self, name: str | None = None, stream: StreamName = STREAM, **more: Any) -> SnapshotRef:
         catalogue = self.catalogue(stream)
         assert catalogue.newest_generation is not None
-        return complete_snapshot(self.store, catalogue, catalogue.newest_generation.generation, name=name)
+        return complete_snapshot(self.store, catalogue, catalogue.newest_generation.generation, name=name, **more)
 
     def stopped(self, reason: str = "stop by anna") -> None:
         newest = self.catalogue().newest_generation

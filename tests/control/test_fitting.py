@@ -1,0 +1,93 @@
+"""A snapshot that the deployed job cannot go on from is refused before anything is stopped or started."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from headgate_contract.errors import RestoreRefused
+from headgate_contract.heartbeats import StreamState
+from headgate_contract.ids import CheckpointId, VertexUid
+from headgate_contract.restore import Refuse, RestoreFrom
+from headgate_contract.snapshot import CommittableGroup, VertexState
+from headgate_control import Condition
+from tests.control.world import STREAM, World
+
+PLAN: Mapping[str, Any] = {
+    "vertices": [
+        {"uid": "lines", "kind": "source"},
+        {"uid": "counts", "kind": "keyed"},
+        {"uid": "out", "kind": "sink"},
+    ],
+    "sources": {"lines": {"kind": "files"}},
+    "sinks": {"out": {"rollback": "retract"}},
+}
+STATE = {VertexUid("counts"): VertexState("counts", 2, "hashmap", (), ())}
+OUTPUT = (CommittableGroup(CheckpointId(1), {VertexUid("out"): ({"staged": "a"},), VertexUid("old"): ()}),)
+STATELESS = [PLAN["vertices"][0], PLAN["vertices"][2]]
+
+
+def deploy(world: World, plan: Mapping[str, Any], **settings: str) -> None:
+    world.decide(replace(world.deployed(**settings), plan=dict(plan)))
+
+
+@pytest.fixture
+def crashed(world: World) -> World:
+    """A stream whose newest checkpoint carries state, positions, and output that may not be published yet."""
+    deploy(world, PLAN)
+    world.started()
+    world.snapshot(vertices=STATE, committables=OUTPUT, committed=False)
+    world.beat(StreamState.FAILED, cause="disk full")
+    return world
+
+
+def test_what_ran_fits_its_own_snapshot(crashed: World) -> None:
+    assert isinstance(crashed.control().explain(STREAM).decision, RestoreFrom)
+
+
+@pytest.mark.parametrize(
+    ("plan", "settings", "why"),
+    [
+        (PLAN, {"pipeline__max_parallelism": "64"}, "max-parallelism is 128, what is deployed has 64"),
+        (PLAN | {"vertices": [{"uid": "sums", "kind": "keyed"}]}, {}, "has state of counts, which the deployed job"),
+        (PLAN | {"vertices": STATELESS}, {}, "has state of counts, which the deployed job"),
+        (PLAN | {"sources": {"words": {"kind": "files"}}}, {}, "has positions of lines, the deployed job reads words"),
+        (PLAN | {"sources": {"lines": {"kind": "rate"}}}, {}, "source lines was of kind files, .* is of kind rate"),
+        (PLAN | {"sinks": {"new": {"rollback": "retract"}}}, {}, "carries output of out that may not be published"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_the_reason(
+    crashed: World, plan: Mapping[str, Any], settings: Mapping[str, str], why: str
+) -> None:
+    deploy(crashed, plan, **settings)
+    decision = crashed.control().explain(STREAM, snapshot=CheckpointId(1)).decision
+    assert isinstance(decision, Refuse)
+    assert decision.reason.startswith("checkpoint 1 cannot be restored: it")
+    with pytest.raises(RestoreRefused, match=why):
+        crashed.control().start(STREAM)
+    assert len(crashed.catalogue().generations) == 1
+
+
+def test_a_sink_may_leave_once_its_output_is_published(crashed: World) -> None:
+    crashed.snapshot(vertices=STATE, committed=True)
+    crashed.stopped()
+    deploy(crashed, PLAN | {"sinks": {"new": {"rollback": "retract"}}})
+    assert isinstance(crashed.control().explain(STREAM).decision, RestoreFrom)
+
+
+def test_a_running_stream_publishes_before_it_is_stopped_so_a_sink_may_leave(crashed: World) -> None:
+    crashed.beat()
+    deploy(crashed, PLAN | {"sinks": {"new": {"rollback": "retract"}}})
+    assert isinstance(crashed.control().explain(STREAM).decision, RestoreFrom)
+
+
+def test_a_restore_that_does_not_fit_stops_nothing(crashed: World) -> None:
+    crashed.beat()
+    deploy(crashed, PLAN | {"vertices": STATELESS})
+    with pytest.raises(RestoreRefused, match="has state of counts"):
+        crashed.control().restore(STREAM)
+    assert crashed.control().status(STREAM).condition is Condition.RUNNING
+    assert crashed.control().status(STREAM).stop_wanted is None
