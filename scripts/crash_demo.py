@@ -33,6 +33,7 @@ def main() -> int:
     failed = False
     for backend in backends:
         base = Path(tempfile.mkdtemp(prefix=f"headgate-crash-{backend}-"))
+        story: Story | None = None
         try:
             story = Story(arguments, backend, base)
             ok = story.run()
@@ -40,10 +41,12 @@ def main() -> int:
             print(f"{backend}: {error}", flush=True)
             ok = False
         finally:
-            story.end()
+            if story is not None:
+                story.end()
+                kills, replays = kills + story.kills, replays + story.replays
             if not arguments.keep:
                 shutil.rmtree(base, ignore_errors=True)
-        kills, replays, failed = kills + story.kills, replays + story.replays, failed or not ok
+        failed = failed or not ok
     if failed:
         print(f"crash demo: FAILED, seed {arguments.seed}, {kills} kills, {replays} replays")
         return 1

@@ -33,6 +33,7 @@ from headgate_contract.paths import METADATA  # noqa: E402
 from headgate_contract.restore import RestoreFrom  # noqa: E402
 from headgate_contract.snapshot import SnapshotKind, SnapshotRef, read_metadata  # noqa: E402
 from headgate_contract.store import open_store  # noqa: E402
+from headgate_control.processes import kill_group, wait_gone  # noqa: E402
 from scripts.airflow_local import LocalAirflow, LocalAirflowFailed  # noqa: E402
 from scripts.text_server import TextServer, make_text  # noqa: E402
 
@@ -63,10 +64,12 @@ class DemoFailed(Exception):
 
 def check_machine() -> None:
     """Say what is missing before anything is started."""
-    java = shutil.which("java")
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which(f"{home}/bin/java" if home else "java")
     if java is None:
+        where = f"in JAVA_HOME ({home})" if home else "on the PATH"
         raise DemoFailed(
-            "there is no `java` on the PATH: install Java 17 (Debian: apt-get install openjdk-17-jre-headless)"
+            f"there is no `java` {where}: install Java 17 (Debian: apt-get install openjdk-17-jre-headless)"
         )
     said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     version = re.search(r'version "(\d+)', said)
@@ -168,7 +171,10 @@ class Demo:
         return self.compare()
 
     def begin(self) -> None:
-        """Files, text server, Airflow."""
+        """Files, text server, Airflow; what an earlier demo left running ends first."""
+        if (self.base / "airflow").exists():
+            self.airflow = LocalAirflow(self.base / "airflow")
+            self.end()
         shutil.rmtree(self.base, ignore_errors=True)
         self.out.mkdir(parents=True)
         self.store.check_writable()
@@ -290,20 +296,10 @@ class Demo:
             beats = []
         for seen in beats:
             process = seen.heartbeat.process if seen is not None and seen.heartbeat is not None else None
-            if process is not None and Path(f"/proc/{process.pid}").exists():
-                _end_group(process.pid)
+            if process is not None and kill_group(process):
+                wait_gone(process, 10)
         if self.server is not None:
             self.server.close()
-
-
-def _end_group(pid: int) -> None:
-    try:
-        os.killpg(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-    deadline = time.monotonic() + 10
-    while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
 
 
 def main() -> int:
