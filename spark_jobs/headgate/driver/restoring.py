@@ -75,9 +75,9 @@ class Restorer:
             raise self._opening_failed
         if metadata is not None:
             self._check_state(metadata)
-        self._ledger.check_not_fenced()
         named = self._shared.named() if all_named else None
         left = leftovers(self._setup.store, self._setup.catalogue, self._generation, named)
+        self._ledger.check_not_fenced()  # after the listing: so nothing in it is a successor's
         self._ledger.delete(left, "earlier lives left them, and no snapshot names them")
         history = sink_history(self._setup.store, self._setup.catalogue, ref, metadata)
         for uid, report in begin_sinks(self._sinks, history).items():

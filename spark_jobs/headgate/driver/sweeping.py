@@ -17,8 +17,9 @@ def leftovers(
 ) -> list[str]:
     """What may be deleted, asked by a life that has just begun and has uploaded nothing.
 
-    By then nobody else can complete a snapshot: earlier lives are fenced, and a later one uses other names. `named` are
-    the shared files that snapshots need, or None if that is not known.
+    Earlier lives are fenced and complete nothing more. Whether a later one has begun must be looked at after this and
+    before the deletion: then nothing that was listed is of it, and what it writes has other names. `named` are the
+    shared files that snapshots need, or None if that is not known.
     """
     paths = StreamPaths(catalogue.stream)
     known = {ref.folder for ref in catalogue.completed}
@@ -30,7 +31,7 @@ def leftovers(
             unfinished.setdefault(folder, []).append(path)
     for folder, files in unfinished.items():
         metadata = f"{folder}/{METADATA}"  # stays: a frozen life must not delete what a later one puts under this name
-        if metadata not in files or is_of(store, metadata, catalogue.stream, Generation(generation - 1)):
+        if metadata not in files or is_of(store, metadata, catalogue.stream, generation - 1):
             found += [path for path in files if path != metadata]
     if named is not None:
         found += [path for path in _below(store, paths.shared) if path not in named]
@@ -41,7 +42,7 @@ def _below(store: ObjectStore, folder: str) -> Iterator[str]:
     return (info.path for info in store.list(folder))
 
 
-def is_of(store: ObjectStore, path: str, stream: StreamName, newest: Generation) -> bool:
+def is_of(store: ObjectStore, path: str, stream: StreamName, newest: int) -> bool:
     """Whether the metadata at `path` is of `stream` itself, of the life `newest` or an earlier one."""
     try:
         metadata = read_metadata(store.read(path), path)
