@@ -111,10 +111,13 @@ class Control:
         Repeating it changes nothing. A running generation goes on as it is. The plan's `warnings` are for people.
         Raises BadInput or StorageUnreachable.
         """
-        name = StreamName(stream)
+        name, asker, folder = StreamName(stream), by or self._by, directory or Path.cwd()
         self._store.check_writable()
-        with self._journal.action(name, "deploy", by or self._by, {"job": str(job)}) as note:
-            number, deployed = self._deployer.deploy(name, job, settings, directory or Path.cwd(), by or self._by)
+        done = None
+        if not self._catalogues.look(name).decisions:  # a name that was mistyped leaves nothing behind
+            done = self._deployer.deploy(name, job, settings, folder, asker)
+        with self._journal.action(name, "deploy", asker, {"job": str(job)}) as note:
+            number, deployed = done or self._deployer.deploy(name, job, settings, folder, asker)
             note.text = deployed.job
             note.details.update(decision=number, warnings=warnings_of(deployed))
         return deployed

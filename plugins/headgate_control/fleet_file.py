@@ -14,6 +14,7 @@ streams:
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,7 +111,7 @@ def drift(declared: DeclaredStream, deployed: Deployed | None) -> tuple[Drift, .
 
 def _load(path: Path) -> object:
     try:
-        return yaml.load(path.read_text(), Loader=_NoDoubles)
+        return yaml.load(path.read_text(), Loader=_AsTyped)
     except OSError as error:
         raise BadConfiguration(f"{path} cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -196,16 +197,35 @@ def _text(value: object, where: str) -> str:
     return value.strip()
 
 
-class _NoDoubles(yaml.SafeLoader):
-    """YAML's safe loader, which refuses a key that is there twice: nothing that was typed is silently ignored."""
+class _AsTyped(yaml.SafeLoader):
+    """YAML's safe loader, which refuses what would silently be something else than was typed.
+
+    That is a key that is there twice, and a number that YAML reads to another base (1:30 as 90, 010 as 8).
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):
+                raise yaml.constructor.ConstructorError(None, None, f"{key!r} is no key", key_node.start_mark)
             if key in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key {key!r} is there twice", key_node.start_mark
                 )
             seen.add(key)
         return super().construct_mapping(node, deep)
+
+    def construct_number(self, node: yaml.ScalarNode) -> int | float:
+        """An integer or a float, as they are written every day."""
+        text = str(self.construct_scalar(node))
+        if ":" in text or re.fullmatch(r"[-+]?0[0-9_]+", text):
+            raise yaml.constructor.ConstructorError(
+                None, None, f"YAML reads {text} to another base than ten: put it in quotes", node.start_mark
+            )
+        whole = node.tag.endswith(":int")
+        return self.construct_yaml_int(node) if whole else self.construct_yaml_float(node)
+
+
+for _tag in ("int", "float"):
+    _AsTyped.add_constructor(f"tag:yaml.org,2002:{_tag}", _AsTyped.construct_number)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from headgate_contract.heartbeats import StreamState
 from headgate_control.processes import wait_gone
 from tests.control.command_line import Cli
 from tests.control.test_error_table import damaged, failed, fleet, named_savepoint, running
@@ -60,6 +61,12 @@ def test_deploy_takes_everything_from_the_fleet_file(world: World, cli: Cli) -> 
     result = cli("deploy", "orders", "--fleet", "streams.yaml", "--json")
     assert result.json["deployed"]["settings"] == {"heartbeat.interval": "1 s"}
     assert cli("deploy", "orders").code == 2
+
+
+def test_what_stands_between_colons_is_printed_as_it_is(world: World, cli: Cli) -> None:
+    failed(world)
+    world.beat(StreamState.FAILED, cause="a:b:c and :smile: at 10:cat:30")
+    assert "a:b:c and :smile: at 10:cat:30" in cli("status", "orders").out
 
 
 def test_a_job_and_a_fleet_file_are_not_both_taken(world: World, cli: Cli) -> None:

@@ -80,6 +80,17 @@ def test_nor_by_the_command_that_setup_writes(world: World, tmp_path: Path) -> N
     assert subprocess.run(command, cwd=world.folder, capture_output=True, check=False).returncode == 0
 
 
+def test_a_first_deploy_that_fails_leaves_nothing_of_the_name(world: World) -> None:
+    world.write_job("import nosuchmodule")
+    with pytest.raises(JobInvalid):
+        deploy(world)
+    assert world.store.list("") == []
+    world.write_job("")
+    deploy(world)
+    told = [(event.what, event.outcome) for event in world.control().history(STREAM)]
+    assert told == [("deploy", "ISSUED"), ("deploy", "EXECUTED")]
+
+
 def test_history_tells_of_it(world: World) -> None:
     deploy(world)
     world.write_job("import nosuchmodule")

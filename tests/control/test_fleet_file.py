@@ -56,6 +56,10 @@ def test_a_whole_file(load: Load, tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("streams: [orders]", ["streams", "mapping"]),
+        ("streams: {orders: {job: a.py, settings: {heartbeat.interval: 1:30}}}", ["1:30", "put it in quotes"]),
+        ("streams: {orders: {job: a.py, settings: {heartbeat.interval: 1:30.5}}}", ["1:30.5", "put it in quotes"]),
+        ("streams: {orders: {job: a.py, settings: {parallelism.default: 010}}}", ["010", "put it in quotes"]),
+        ("streams:\n  ? [a, b]\n  : {job: a.py}", ["['a', 'b'] is no key"]),
         ("stream: {}", ["unknown key 'stream'", "did you mean 'streams'"]),
         ("streams: {orders: {}}", ["stream orders", "has no job"]),
         ("streams: {orders: {job: 7}}", ["stream orders", "job", "7"]),

@@ -97,8 +97,8 @@ def session_of(ctx: typer.Context) -> Session:
 
 
 def console() -> Console:
-    """Standard output; as wide as it takes where nobody looks."""
-    return Console() if sys.stdout.isatty() else Console(width=240)
+    """Standard output; as wide as it takes where nobody looks. What stands between colons is no emoji's name."""
+    return Console(emoji=False, width=None if sys.stdout.isatty() else 240)
 
 
 def declared(fleet: Path | None, stream: str) -> DeclaredStream | None:
