@@ -10,7 +10,6 @@ from headgate_contract.ids import CheckpointId, Generation, RequestId, Savepoint
 
 METADATA = "_metadata"
 HEARTBEATS = "fleet/heartbeats"
-CLOCK = "fleet/clock"
 STREAMS = "streams"
 
 _HEARTBEAT = re.compile(r"(?P<stream>.+)\.g(?P<generation>[1-9][0-9]*)\.json")

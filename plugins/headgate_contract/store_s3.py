@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 import fsspec
 
 from headgate_contract.errors import ObjectMissing, StorageError, StorageUnreachable
-from headgate_contract.paths import CLOCK
 from headgate_contract.store import Listing, ObjectInfo, ObjectStore, check_folder, check_path, whole_file
 
 T = TypeVar("T")
@@ -21,7 +20,8 @@ _FIRST_PAUSE_S = 0.05
 _AGAIN = frozenset({408, 409, 429, 500, 502, 503, 504})
 """Answers that say: not now."""
 _REFUSED = 412
-_WRITES = frozenset({"create", "write"})
+_OF_BUCKET = frozenset({"create", "write", "ask"})
+"""What fails as not found because the bucket is not there."""
 _LOWER_RETRIES = 2
 """How often s3fs and botocore repeat a call by themselves; the pauses of both multiply, so few."""
 
@@ -128,13 +128,15 @@ class S3Store(ObjectStore):
         return True
 
     def now(self) -> float:
-        probe = f"{CLOCK}/{uuid.uuid4().hex}"
-        self.replace(probe, b"tick\n")
-        found = self.stat(probe)
-        self.delete(probe)
-        if found is None:
-            raise StorageError(f"{self.url} lost an object that was just written")
-        return found.modified
+        """What the server says in its answers; nothing is written for it."""
+        bucket, _, prefix = self._root.partition("/")
+        question = {"Bucket": bucket, "Prefix": prefix, "MaxKeys": 1}  # whoever may list may ask this
+        answer = self._call("ask", "the time", lambda: self._fs.call_s3("list_objects_v2", **question))
+        said = answer["ResponseMetadata"]["HTTPHeaders"].get("date", "")
+        try:
+            return parsedate_to_datetime(said).timestamp()
+        except ValueError:
+            raise StorageError(f"{self.url} does not tell the time: its answer has the date {said!r}") from None
 
     def sync(self, path: str) -> None:
         if self.stat(path) is None:
@@ -160,7 +162,7 @@ class S3Store(ObjectStore):
             except StorageError:
                 raise
             except FileNotFoundError as error:
-                if verb in _WRITES:  # then it is the bucket that is not there
+                if verb in _OF_BUCKET:
                     raise StorageError(f"cannot {verb} {path} on {self.url}: {error}") from error
                 raise ObjectMissing(f"{path} is not on {self.url}") from None
             except Exception as error:  # s3fs lets the errors of botocore and aiohttp through, which are no OSErrors

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,6 +39,8 @@ class TestMotoStore(ObjectStoreSuite):
         store = open_store("s3://no-such-bucket/x", options(moto))
         with pytest.raises(StorageUnreachable, match=r"no-such-bucket/x cannot be written.*bucket"):
             store.check_writable()
+        with pytest.raises(StorageError, match=r"cannot ask the time on s3://no-such-bucket/x"):
+            store.now()
         assert store.stat("a") is None
 
     def test_credentials_and_endpoint_come_from_the_environment_too(
@@ -67,6 +71,25 @@ class TestMotoStore(ObjectStoreSuite):
         with pytest.raises(StorageUnreachable, match=r"that is there already.*If-None-Match"):
             store.check_writable()
         assert store.list("") == []
+
+    def test_asking_for_the_time_writes_nothing(self, moto: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        store = open_store(f"s3://{BUCKET}/{unique()}", options(moto))
+        assert isinstance(store, S3Store)
+        asked: list[str] = []
+        unhindered = store._fs.call_s3
+
+        def listen(verb: str, **question: Any) -> Any:
+            asked.append(verb)
+            return unhindered(verb, **question)
+
+        monkeypatch.setattr(store._fs, "call_s3", listen)
+        monkeypatch.setattr(store._fs, "pipe_file", None)
+        assert abs(store.now() - time.time()) < 5
+        assert asked == ["list_objects_v2"]
+        dateless = {"ResponseMetadata": {"HTTPHeaders": {}}}
+        monkeypatch.setattr(store._fs, "call_s3", lambda verb, **question: dateless)
+        with pytest.raises(StorageError, match="does not tell the time"):
+            store.now()
 
     def test_an_endpoint_where_nobody_listens_is_said_within_seconds(self) -> None:
         store = open_store(f"s3://{BUCKET}/x", options("http://127.0.0.1:9"))
