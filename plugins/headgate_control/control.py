@@ -240,14 +240,16 @@ class Control:
         id: RequestId | None = None,
         wait: bool = True,
         timeout_s: float | None = None,
+        keep: CheckpointId | None = None,
         by: str | None = None,
     ) -> Asked:
         """Want the stream stopped, then ask its driver to stop at the next barrier; `savepoint` may give a name.
 
         From the first moment nobody restarts it. Of a stream without a live driver this says so in `note`, or raises
-        StreamNotRunning if a savepoint was asked for; it stays stopped either way.
+        StreamNotRunning if a savepoint was asked for; it stays stopped either way. The checkpoint `keep`, which is to
+        be restored next, is not retired by the last one of this life.
         """
-        order = StopOrder(by=by or self._by, savepoint=savepoint, id=id, wait=wait, timeout_s=timeout_s)
+        order = StopOrder(by=by or self._by, savepoint=savepoint, id=id, wait=wait, timeout_s=timeout_s, keep=keep)
         return self._stopper.stop(StreamName(stream), order)
 
     def cancel(

@@ -187,6 +187,11 @@ class Explanation:
     """What was looked at: `good`, `good (12 of 40 files by length only)`, or why it cannot be restored."""
     warnings: tuple[str, ...] = ()
 
+    @property
+    def restores(self) -> CheckpointId | None:
+        """The snapshot that the next start would restore."""
+        return self.decision.snapshot.id if isinstance(self.decision, RestoreFrom) else None
+
 
 @dataclass(frozen=True, kw_only=True)
 class LogTail:

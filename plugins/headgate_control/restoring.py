@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headgate_contract.ids import StreamName
+from headgate_contract.restore import Named
 from headgate_contract.store import ObjectStore
 from headgate_control.catalogues import Catalogues
 from headgate_control.deploy import check_unchanged
@@ -34,5 +35,6 @@ class Restorer:
             check_unchanged(stream, deployed)
             found = explain(self.store, catalogue, number, deployed, order.question, live=True)
             check_restorable(found, order.question)
-            self.stopper.stop(stream, StopOrder(by=order.by, savepoint=savepoint_first))
+            keep = found.restores if isinstance(order.question.wanted, Named) else None
+            self.stopper.stop(stream, StopOrder(by=order.by, savepoint=savepoint_first, keep=keep))
         return self.starter.start(stream, order, what="restore")

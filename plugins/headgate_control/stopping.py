@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from headgate_contract.catalogue import Catalogue
 from headgate_contract.errors import RequestFailed, RequestTimedOut, StreamNotRunning
 from headgate_contract.heartbeats import TERMINAL
-from headgate_contract.ids import Generation, RequestId, SavepointName, StreamName
+from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName, StreamName
 from headgate_contract.mailbox import Answer, RequestKind
 from headgate_contract.records import StopWanted
 from headgate_control.catalogues import Catalogues
@@ -33,6 +33,8 @@ class StopOrder:
     """Of the request; None for one that nobody will repeat."""
     wait: bool = True
     timeout_s: float | None = None
+    keep: CheckpointId | None = None
+    """A checkpoint that is restored next: the last one of this life does not retire it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +49,10 @@ class Stopper:
     def stop(self, stream: StreamName, order: StopOrder) -> Asked:
         """Stop at the next barrier. Raises StreamNotRunning if a savepoint is wanted and nobody is left to take it."""
         name = _savepoint_name(order.savepoint)
-        return self._end(stream, RequestKind.STOP, order, {"savepoint": name, "drain": False}, wants=name is not None)
+        args: dict[str, object] = {"savepoint": name, "drain": False}
+        if order.keep is not None:
+            args["keep"] = int(order.keep)
+        return self._end(stream, RequestKind.STOP, order, args, wants=name is not None)
 
     def cancel(self, stream: StreamName, order: StopOrder) -> Asked:
         """End it now. A driver on this host that does not answer is killed."""

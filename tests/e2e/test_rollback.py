@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow.dataset as ds
@@ -14,7 +15,6 @@ from headgate_contract.errors import RestoreRefused
 from headgate_contract.heartbeats import StreamState
 from headgate_contract.ids import SavepointName
 from headgate_contract.restore import Refuse, RestoreFrom
-from headgate_control.outcomes import Launched
 from tests.crash.checker import check
 from tests.crash.fire import StreamUnderFire, kill_group, wait_gone
 from tests.crash.truth import write_input
@@ -32,7 +32,9 @@ def stream(tmp_path: Path):
     yield under_fire
     status = under_fire.control().status(under_fire.name)
     if status.process is not None and Path(f"/proc/{status.process.pid}").exists():
-        kill_group(Launched(status.stream, status.generation, None, status.process, ""))
+        with suppress(ProcessLookupError):
+            os.killpg(status.process.pid, signal.SIGKILL)
+        wait_gone(status.process.pid)
 
 
 def _records_visible(stream: StreamUnderFire) -> int:
@@ -106,6 +108,25 @@ def test_a_damaged_newest_checkpoint_is_refused_by_name_and_passed_over_only_whe
     stream.wait(second.generation, lambda beat: beat.progress.records == 3000)
     control.stop(stream.name)
     wait_gone(second.process.pid)
+    assert check(stream.given, stream.output).ok
+
+
+def test_a_checkpoint_that_the_stop_would_retire_can_be_restored(
+    stream: StreamUnderFire,
+):
+    stream.settings = {**SETTINGS, "execution.checkpointing.num-retained": "1"}
+    stream.deploy()
+    control = stream.control()
+    _give(stream, 0)
+    first = control.start(stream.name)
+    stream.wait(first.generation, lambda beat: beat.progress.records == 3000 and beat.progress.checkpoints > 1)
+    [oldest] = [ref.id for ref in control.snapshots(stream.name)]
+    restored = control.restore(stream.name, snapshot=oldest, savepoint_first=False)
+    assert isinstance(restored.decision, RestoreFrom)
+    assert restored.decision.snapshot.id == oldest
+    _give(stream, 1)
+    stream.wait(restored.generation, lambda beat: beat.progress.records == 6000)
+    control.stop(stream.name)
     assert check(stream.given, stream.output).ok
 
 

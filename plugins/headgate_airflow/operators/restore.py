@@ -54,9 +54,9 @@ class RestoreStream(LaunchingOperator, AskingOperator):
         own = self.own_live_generation(control, me.by)
         if own is not None:
             self.follow(own, until)
-        self._check(control)
+        restores = self._check(control)
         if control.status(self.stream, confirm=True).live:
-            self._stop_first(control, me, until)
+            self._stop_first(control, me, until, restores)
         self._start(control, until)
 
     @told_to_airflow()
@@ -66,17 +66,19 @@ class RestoreStream(LaunchingOperator, AskingOperator):
         self.answer_of(control, event)
         self._start(control, event["asked"]["until"])
 
-    def _check(self, control: Control) -> None:
+    def _check(self, control: Control) -> CheckpointId | None:
+        """The snapshot that somebody named, if it can be restored."""
         explained = control.explain(self.stream, **self._choice())
         if isinstance(explained.decision, Refuse):
             raise RestoreRefused(f"stream {self.stream} is not restored: {explained.decision.reason}")
         self.log.info("stream %s: %s", self.stream, explained.decision.reason)
+        return explained.restores if named_snapshot(self.snapshot) is not None else None
 
-    def _stop_first(self, control: Control, me: TaskIdentity, until: float) -> None:
+    def _stop_first(self, control: Control, me: TaskIdentity, until: float, keep: CheckpointId | None) -> None:
         savepoint = flag(self.savepoint_first, "savepoint_first")
         request = me.request("stop-to-restore", StreamName(self.stream))
         try:
-            asked = control.stop(self.stream, savepoint=savepoint, id=request, wait=False)
+            asked = control.stop(self.stream, savepoint=savepoint, id=request, wait=False, keep=keep)
         except StreamNotRunning as error:
             self.log.warning("it ended meanwhile: %s", error)
             return

@@ -46,6 +46,7 @@ def main() -> int:
     stream, generation = StreamName(arguments.stream), Generation(arguments.generation)
     heart = Heart(store, stream, generation)
     try:
+        store.check_writable()
         catalogue = read_catalogue(store, stream)
         started = _own_launch(catalogue, generation, arguments.launch)
         deployed = _deployed(catalogue, started)
