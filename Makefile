@@ -16,6 +16,7 @@ PURE := not spark and not airflow and not servers and not e2e and not slow
 # What some targets take: make crash-demo SEED=7 KILLS=20 BACKEND=rocksdb
 SEED ?= 1
 KILLS ?= 20
+SEEDS ?= 2000
 BACKEND ?= both
 BREAK ?=
 KEEP ?=
@@ -69,6 +70,10 @@ demo: $(STAMP) ## the whole story: Airflow, a stream, a crash, a restore, an exa
 .PHONY: crash-demo
 crash-demo: $(STAMP) ## kill a driver KILLS times at moments from SEED and check every record (BACKEND=hashmap|rocksdb|both, BREAK=)
 	$(PY) scripts/crash_demo.py --seed $(SEED) --kills $(KILLS) --backend $(BACKEND) $(if $(BREAK),--break $(BREAK))
+
+.PHONY: simulate
+simulate: $(STAMP) ## the protocol under faults, without Spark, SEEDS times (BREAK= plants a fault)
+	PYTHONPATH=plugins:spark_jobs $(PY) -m headgate.testing.simulation --seeds $(SEEDS) $(if $(BREAK),--break $(BREAK))
 
 .PHONY: bench-quick
 bench-quick: $(STAMP) ## a keyed count against the stateless floor, in one run

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 
 from headgate.coordinator.cut import Group
 from headgate.coordinator.messages import (
@@ -48,6 +48,10 @@ Action = StoreSnapshot | CommitGroups | WriteStopped | Reply | NotifyComplete | 
 _ATTEMPTS = 5
 
 
+def _one_thread(name: str) -> Executor:
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
+
+
 class Ledger:
     """Carries out the coordinator's actions that touch the log, the sinks or the mailbox, one after the other."""
 
@@ -69,6 +73,7 @@ class Ledger:
         post: Callable[[Event], None],
         end: Callable[[BaseException | None], None],
         points: KillPoints,
+        executor: Callable[[str], Executor] = _one_thread,
     ) -> None:
         self._store = store
         self._stream = stream
@@ -84,8 +89,8 @@ class Ledger:
         self._end = end
         self._points = points
         self._mailbox = Mailbox(store, stream)
-        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledger")
-        self._disposal = ThreadPoolExecutor(max_workers=1, thread_name_prefix="disposal")
+        self._pool = executor("ledger")
+        self._disposal = executor("disposal")
         """Deletions may take long, and what completes checkpoints must not wait for them."""
         self._fenced_lock = threading.Lock()
         self._fenced_said = False

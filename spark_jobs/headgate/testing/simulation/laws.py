@@ -1,0 +1,172 @@
+"""What must hold at every moment of a simulation, told from storage and the sink alone."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+
+from headgate.testing.simulation.database import Database, Row
+from headgate.testing.simulation.disk import Disk
+from headgate.testing.simulation.turns import Host
+from headgate_contract import wire
+from headgate_contract.snapshot import SnapshotMetadata, read_metadata
+
+SLOTS = "streams/simulated/slots/"
+
+
+class LawBroken(BaseException):
+    """The protocol did what it must never do. No driver may take it for a failure of its own."""
+
+
+@dataclass(frozen=True)
+class Completed:
+    """A snapshot as its slot tells of it."""
+
+    id: int
+    generation: int
+    position: int
+    needs: frozenset[str]
+    own: tuple[str, ...]
+    """The staged things of its own group."""
+
+
+@dataclass
+class Laws:
+    """Watches every change of storage and every effect of the sink."""
+
+    disk: Disk
+    database: Database
+    records: int
+    keys: int
+    generations: dict[int, int | None] = field(default_factory=dict)
+    """Each generation that was started, and the snapshot that it was started from."""
+    completed: dict[int, Completed] = field(default_factory=dict)
+    retired: set[int] = field(default_factory=set)
+    slots: int = 0
+    stopped: int = 0
+    """The newest generation that has stopped with a snapshot, not by being cancelled."""
+    needed: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.disk.created = self._created
+        self.disk.deleted = self._deleted
+        self.database.told = self._told
+
+    # ---- storage
+
+    def _created(self, path: str, data: bytes, host: Host) -> None:
+        if not path.startswith(SLOTS):
+            if self.needed[path]:
+                raise LawBroken(f"{host.name} overwrites {path}, which a completed snapshot needs")
+            return
+        record = json.loads(data)["body"]["record"]
+        self.slots += 1
+        generation = record["generation"]
+        newest = max(self.generations, default=0)
+        if record["type"] == "generation-started":
+            if generation != newest + 1:
+                raise LawBroken(f"generation {generation} follows {newest}")
+            snapshot = record["decision"].get("snapshot")
+            self.generations[generation] = snapshot["id"] if snapshot else None
+            if snapshot and snapshot["id"] in self.retired:
+                raise LawBroken(f"generation {generation} is started from {snapshot['id']}, which is retired")
+        elif generation != newest:
+            raise LawBroken(f"{host.name}: a {record['type']} of generation {generation} behind the start of {newest}")
+        elif record["type"] == "snapshot-completed":
+            self._completed(record, generation)
+        elif record["snapshot"] is not None:
+            self.stopped = generation
+
+    def _completed(self, record: dict[str, object], generation: int) -> None:
+        ref = record["snapshot"]
+        assert isinstance(ref, dict)
+        path = f"{ref['folder']}/_metadata"
+        data = self.disk.objects.get(path)
+        if data is None or wire.sha256(data) != ref["metadata_sha256"]:
+            raise LawBroken(f"snapshot {ref['id']} is completed without its metadata")
+        metadata = read_metadata(data, path)
+        if ref["id"] in self.completed:
+            raise LawBroken(f"snapshot {ref['id']} is completed twice")
+        needs = {path, *(self._place(metadata, ref, handle.path) for handle in metadata.handles())}
+        if "records" not in metadata.sources:
+            raise LawBroken(f"snapshot {ref['id']} is completed without the position of its source")
+        position = int(metadata.sources["records"].position["next"])  # type: ignore[index]
+        own = [handle["staged"] for group in metadata.committables[-1:] for handle in group.sinks.get("out", ())]  # type: ignore[call-overload]
+        snapshot = Completed(int(ref["id"]), generation, position, frozenset(needs), tuple(own))
+        self.completed[snapshot.id] = snapshot
+        self.needed.update(needs)
+        self._check_cut(metadata, ref, snapshot)
+        retires = record["retires"]
+        assert isinstance(retires, list)
+        for id in retires:
+            self.retired.add(id)
+            self.needed.subtract(self.completed[id].needs)
+
+    def _place(self, metadata: SnapshotMetadata, ref: dict[str, object], path: str) -> str:
+        return path if metadata.name is None else f"{ref['folder']}/{path}"
+
+    def _deleted(self, path: str, host: Host) -> None:
+        if self.needed[path] > 0:
+            raise LawBroken(f"{host.name} deletes {path}, which a snapshot needs")
+        if path.startswith(SLOTS):
+            raise LawBroken(f"{host.name} deletes {path}")
+
+    # ---- the cut
+
+    def _check_cut(self, metadata: SnapshotMetadata, ref: dict[str, object], snapshot: Completed) -> None:
+        """State, positions and output of a snapshot are those of one and the same prefix of the input."""
+        counts: dict[int, int] = {}
+        for vertex in metadata.vertices.values():
+            for subtask in vertex.subtasks:
+                for handle in subtask.files:
+                    path = self._place(metadata, ref, handle.path)
+                    data = self.disk.objects.get(path)
+                    if data is None or len(data) != handle.length or wire.sha256(data) != handle.sha256:
+                        raise LawBroken(f"snapshot {snapshot.id} is completed, and {path} is not there as it says")
+                    counts.update({int(key): count for key, count in json.loads(data).items()})
+        wanted = Counter(id % self.keys for id in range(snapshot.position))
+        if counts != dict(wanted):
+            raise LawBroken(f"snapshot {snapshot.id}: the state is not that of the first {snapshot.position} records")
+        rows: list[Row] = []
+        for id in self.lineage(snapshot.id):
+            for name in self.completed[id].own:
+                if name not in self.database.staged:
+                    raise LawBroken(f"snapshot {snapshot.id}: what was staged as {name} is gone")
+                rows += self.database.staged[name]
+        self._check_rows(rows, snapshot.position, f"snapshot {snapshot.id}")
+
+    def lineage(self, id: int | None) -> list[int]:
+        """The completed snapshots that a snapshot stands on, itself included."""
+        found: list[int] = []
+        while id is not None:
+            own = self.completed[id]
+            found += [
+                other.id for other in self.completed.values() if other.generation == own.generation and other.id <= id
+            ]
+            id = self.generations[own.generation]
+        return sorted(found)
+
+    def _check_rows(self, rows: list[Row], position: int, what: str) -> None:
+        if sorted(id for id, _ in rows) != list(range(position)):
+            seen = Counter(id for id, _ in rows)
+            lost = [id for id in range(position) if not seen[id]]
+            doubled = [id for id, times in seen.items() if times > 1]
+            raise LawBroken(f"{what}: of {position} records {lost} are lost, {doubled} doubled in the output")
+        wrong = [(id, number) for id, number in rows if number != id // self.keys + 1]
+        if wrong:
+            raise LawBroken(f"{what}: wrong numbers: {wrong}")
+
+    # ---- the sink
+
+    def _told(self, what: str, group: int, generation: int) -> None:
+        if group not in self.completed:
+            raise LawBroken(f"generation {generation}: group {group} is {what} and has no slot")
+        ids = [id for id, _ in self.database.visible()]
+        if len(ids) != len(set(ids)):
+            doubled = [id for id, times in Counter(ids).items() if times > 1]
+            raise LawBroken(f"generation {generation}: with group {group} {doubled} are visible twice")
+
+    def check_end(self) -> None:
+        """Everything was read and the stream has stopped."""
+        self._check_rows(self.database.visible(), self.records, "at the end")

@@ -1,0 +1,24 @@
+"""Runs seeds one after the other; what a worker process is given."""
+
+from __future__ import annotations
+
+import logging
+
+from headgate.testing.simulation.breaks import BREAKS
+from headgate.testing.simulation.world import Report, Simulation
+
+
+def be_quiet() -> None:
+    """What drivers log of faults that were planted interests nobody."""
+    logging.disable(logging.CRITICAL)
+
+
+def simulate_some(chunk: tuple[int, int, str]) -> list[Report]:
+    """The seeds from `first` up to `last`, with a planted fault or none."""
+    first, last, fault = chunk
+    return [simulate(seed, fault) for seed in range(first, last)]
+
+
+def simulate(seed: int, fault: str = "") -> Report:
+    """One seed, with a planted fault or none."""
+    return Simulation(seed, BREAKS[fault]).run() if fault else Simulation(seed).run()

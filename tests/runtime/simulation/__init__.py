@@ -1,0 +1,1 @@
+"""Tests of headgate.testing.simulation, and with it."""
