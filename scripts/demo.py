@@ -273,7 +273,7 @@ class Demo:
 
         folder = self.root / "streams" / STREAM / "logs" / "lines"
         headers: dict[int, dict[str, Any]] = {
-            int(path.stem): wire.decode("manifest", path.read_bytes(), dict, str(path))
+            int(path.stem): wire.decode("segment", path.read_bytes(), dict, str(path))
             for path in folder.glob("*.json")
         }
         newest, length, total = max(headers), None, 0
