@@ -128,11 +128,17 @@ class Lives:
     def begin(self, decide: Callable[[Life], Life]) -> Life:
         """Append the life that `decide` makes of the newest one, and return it.
 
-        `decide` is called again when another driver was quicker. Nothing is appended if nothing would change.
+        `decide` is called again when another driver was quicker, also if it failed: what it missed may be what that one
+        has moved. Nothing is appended if nothing would change.
         """
         while True:
             last = self.check_newest()
-            life = replace(decide(last), history=self._history)
+            try:
+                life = replace(decide(last), history=self._history)
+            except SinkFailed:
+                if self.check_newest() == last:
+                    raise
+                continue
             if life == last and self._newest is not None:
                 return life
             try:

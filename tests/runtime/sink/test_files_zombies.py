@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headgate_contract.errors import Fenced
@@ -124,6 +124,7 @@ def test_a_driver_that_is_frozen_within_a_commit_is_told_that_it_is_fenced(publi
 
 
 @settings(CALM, max_examples=50)
+@example(case="rollback of the unpublished, then its reversal", turns=[1, 2])
 @given(case=st.sampled_from(sorted(CASES)), turns=st.lists(st.integers(1, 25), min_size=2, max_size=8))
 def test_two_committers_by_turns_end_with_the_truth(case: str, turns: list[int]) -> None:
     history, old, new, truth = CASES[case]
