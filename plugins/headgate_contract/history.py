@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,6 +13,9 @@ from headgate_contract.errors import CorruptObject, ObjectMissing
 from headgate_contract.ids import StreamName
 from headgate_contract.paths import StreamPaths, moment_of
 from headgate_contract.store import ObjectStore
+
+
+_written = itertools.count()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +32,8 @@ class Event:
 
 
 def record_event(store: ObjectStore, stream: StreamName, event: Event) -> None:
-    """Add `event` to the stream's history."""
-    path = StreamPaths(stream).event(event.at_ms, uuid.uuid4().hex[:8])
+    """Add `event` to the stream's history. Those of one process keep their order, also within a millisecond."""
+    path = StreamPaths(stream).event(event.at_ms, f"{next(_written):08x}{uuid.uuid4().hex[:8]}")
     store.create(path, wire.encode("event", event))
 
 

@@ -12,6 +12,8 @@ import pytest
 
 from tests.house_rules import REPO
 
+pytestmark = pytest.mark.e2e
+
 A_PURE_TEST = """
     from package import sample
 

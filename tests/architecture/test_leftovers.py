@@ -13,6 +13,8 @@ import pytest
 from scripts import leftovers
 from tests.house_rules import REPO
 
+pytestmark = pytest.mark.e2e
+
 
 @contextmanager
 def left_behind(mark: str) -> Iterator[subprocess.Popen[bytes]]:

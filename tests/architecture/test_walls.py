@@ -14,6 +14,8 @@ import pytest
 
 from tests.house_rules import REPO
 
+pytestmark = pytest.mark.e2e
+
 SETTINGS = tomllib.loads((REPO / "pyproject.toml").read_text())["tool"]["importlinter"]
 WALLS: dict[str, str] = {contract["id"]: contract["name"] for contract in SETTINGS["contracts"]}
 

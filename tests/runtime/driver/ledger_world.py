@@ -69,7 +69,8 @@ class QuickLedger(Ledger):
     PAUSE_S = 0.0
 
     def settle(self) -> None:
-        self._pool.submit(lambda: None).result(PATIENCE_S)
+        for pool in (self._pool, self._disposal):  # in this order: the first one gives the second one work
+            pool.submit(lambda: None).result(PATIENCE_S)
 
 
 @dataclass

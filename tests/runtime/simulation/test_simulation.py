@@ -9,7 +9,7 @@ from headgate.testing.simulation.many import simulate, simulate_some
 
 
 def test_no_seed_breaks_a_law_and_every_kind_of_fault_comes_up() -> None:
-    reports = simulate_some((0, 120, ""))
+    reports = simulate_some((0, 80, ""))
     assert [(report.seed, report.broken) for report in reports if report.broken] == []
     faults = {fault for report in reports for fault in report.faults}
     storage = {"storage: refused", "storage: lost answer", "storage: twice", "storage: late"}

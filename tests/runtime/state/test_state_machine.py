@@ -239,6 +239,6 @@ class RocksDBHistory(StateHistory):
 CALM = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 
 TestHashMapHistory = HashMapHistory.TestCase
-TestHashMapHistory.settings = settings(CALM, max_examples=40, stateful_step_count=30)
+TestHashMapHistory.settings = settings(CALM, max_examples=25, stateful_step_count=30)
 TestRocksDBHistory = RocksDBHistory.TestCase
 TestRocksDBHistory.settings = settings(CALM, max_examples=10, stateful_step_count=20)
