@@ -273,8 +273,7 @@ class Demo:
 
         folder = self.root / "streams" / STREAM / "logs" / "lines"
         headers: dict[int, dict[str, Any]] = {
-            int(path.stem): wire.decode("segment", path.read_bytes(), dict, str(path))
-            for path in folder.glob("*.json")
+            int(path.stem): wire.decode("segment", path.read_bytes(), dict, str(path)) for path in folder.glob("*.json")
         }
         newest, length, total = max(headers), None, 0
         while newest is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import os
@@ -49,6 +50,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=cost)
+
+
+def pytest_collection_finish() -> None:
+    """What the modules brought along stays to the end: the collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 class NothingIsSkipped:

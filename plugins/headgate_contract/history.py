@@ -14,7 +14,6 @@ from headgate_contract.ids import StreamName
 from headgate_contract.paths import StreamPaths, moment_of
 from headgate_contract.store import ObjectStore
 
-
 _written = itertools.count()
 
 
