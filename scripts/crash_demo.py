@@ -120,9 +120,13 @@ class Story:
             kill_group(self._launched)
 
     def _one_kill(self, number: int) -> None:
-        """Most kills come when something is not in a checkpoint yet, some at any moment, some while it starts."""
-        moment = self._random.choices(("with work to lose", "at any moment", "while it starts"), (18, 1, 1))[0]
-        delay = self._random.uniform(0.2, self._longest)
+        """Most kills come when something is not in a checkpoint yet, some at any moment, some while it starts.
+
+        With a planted fault nearly all come at any moment: what it does wrong may be within a checkpoint.
+        """
+        often = (1, 18, 1) if self._arguments.fault else (18, 1, 1)
+        moment = self._random.choices(("with work to lose", "at any moment", "while it starts"), often)[0]
+        delay = self._random.uniform(0.2, self._longest if moment != "at any moment" else 4 * self._longest)
         launched = self._start(f"kill {number} of {self._arguments.kills}", wait=moment != "while it starts")
         if moment != "while it starts":
             self._stream.wait(launched.generation, lambda beat: beat.progress.batches > 0)

@@ -16,7 +16,7 @@ from headgate_contract.snapshot import SourceState
 class CommitBeforeCompletion(Ledger):
     """Makes a group visible before its completion slot exists, and leaves a crash some time to fall in between."""
 
-    WINDOW_S = 1.0
+    WINDOW_S = 2.0
 
     def _store_snapshot(self, action: StoreSnapshot) -> None:
         for group in action.groups:
