@@ -114,12 +114,17 @@ def test_a_damaged_newest_checkpoint_is_refused_by_name_and_passed_over_only_whe
 def test_a_checkpoint_that_the_stop_would_retire_can_be_restored(
     stream: StreamUnderFire,
 ):
-    stream.settings = {**SETTINGS, "execution.checkpointing.num-retained": "1"}
+    stream.settings = {
+        **SETTINGS,
+        "execution.checkpointing.interval": "1 h",
+        "execution.checkpointing.num-retained": "1",
+    }
     stream.deploy()
     control = stream.control()
     _give(stream, 0)
     first = control.start(stream.name)
-    stream.wait(first.generation, lambda beat: beat.progress.records == 3000 and beat.progress.checkpoints > 1)
+    stream.wait(first.generation, lambda beat: beat.progress.records == 3000)
+    control.checkpoint(stream.name)
     [oldest] = [ref.id for ref in control.snapshots(stream.name)]
     restored = control.restore(stream.name, snapshot=oldest, savepoint_first=False)
     assert isinstance(restored.decision, RestoreFrom)
