@@ -255,6 +255,7 @@ class Ledger:
             return
         if not is_of(self._store, path, self._stream, self._generation):
             raise StorageError(f"{path} exists already", hint="choose another name")
+        self.check_not_fenced()
         self._store.replace(path, data)
 
     def _withdraw(self, path: str, data: bytes) -> None:

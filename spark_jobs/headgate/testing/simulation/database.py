@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from headgate.sink.base import BeginReport, Group, SinkCommitter
-from headgate.testing.simulation.turns import Host, Verdict
-from headgate_contract.errors import Fenced, StorageError
+from headgate.testing.simulation.turns import Host
+from headgate_contract.errors import Fenced
 from headgate_contract.ids import CheckpointId, Generation
 
-T = TypeVar("T")
 Row = tuple[int, int]
 """A record's id, and the running number that the step gave it."""
 
@@ -39,19 +38,6 @@ class SimulatedCommitter(SinkCommitter):
         self._host = host
         self._generation = generation
 
-    def _transaction(self, what: str, act: Callable[[], T]) -> T:
-        verdict = self._host.pause(f"sink: {what}")
-        if verdict is Verdict.REFUSED:
-            raise StorageError(f"the database refuses to {what}")
-        if verdict is Verdict.TWICE:
-            act()
-        result = act()
-        if verdict in (Verdict.LOST_ANSWER, Verdict.LATE):
-            self._host.pause(f"sink: waits for the answer to {what}")
-        if verdict is Verdict.LOST_ANSWER:
-            raise StorageError(f"no answer to {what}")
-        return result
-
     def begin(
         self,
         lineage: frozenset[CheckpointId],
@@ -59,7 +45,7 @@ class SimulatedCommitter(SinkCommitter):
         abandoned: Sequence[Group],
         protected: frozenset[str],
     ) -> BeginReport:
-        return self._transaction("begin", lambda: self._begin(lineage, carried, protected))
+        return self._host.call("sink: begin", lambda: self._begin(lineage, carried, protected))
 
     def _begin(
         self, lineage: frozenset[CheckpointId], carried: Sequence[Group], protected: frozenset[str]
@@ -87,10 +73,10 @@ class SimulatedCommitter(SinkCommitter):
             self._database.staged[name] = tuple(rows)
             return {"staged": name}
 
-        return self._transaction("stage", act)
+        return self._host.call("sink: stage", act)
 
     def prepare(self, handles: Sequence[Mapping[str, Any]]) -> None:
-        self._transaction("prepare", lambda: None)
+        self._host.call("sink: prepare", lambda: None)
 
     def commit(self, group: CheckpointId, handles: Sequence[Mapping[str, Any]]) -> None:
         def act() -> None:
@@ -99,7 +85,7 @@ class SimulatedCommitter(SinkCommitter):
             self._database.published[group] = _names(handles)
             self._database.told("committed", group, self._generation)
 
-        self._transaction("commit", act)
+        self._host.call("sink: commit", act)
 
     def discard(self, handles: Sequence[Mapping[str, Any]]) -> None:
         """The next life deletes what was staged in vain."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from headgate.testing.simulation.turns import Host, Verdict
-from headgate_contract.errors import ObjectMissing, StorageError
+from headgate.testing.simulation.turns import Host
+from headgate_contract.errors import ObjectMissing
 from headgate_contract.store import Listing, ObjectInfo, ObjectStore
 
 T = TypeVar("T")
@@ -32,17 +32,7 @@ class SimulatedStore(ObjectStore):
         self._host = host
 
     def _turn(self, what: str, path: str, act: Callable[[], T]) -> T:
-        verdict = self._host.pause(f"{what} {path}")
-        if verdict is Verdict.REFUSED:
-            raise StorageError(f"cannot {what} {path}: the simulated store refuses")
-        if verdict is Verdict.TWICE:
-            act()
-        result = act()
-        if verdict in (Verdict.LOST_ANSWER, Verdict.LATE):
-            self._host.pause(f"waits for the answer to {what} {path}")
-        if verdict is Verdict.LOST_ANSWER:
-            raise StorageError(f"no answer to {what} {path}")
-        return result
+        return self._host.call(f"{what} {path}", act)
 
     def create(self, path: str, data: bytes) -> bool:
         def act() -> bool:

@@ -6,9 +6,13 @@ import enum
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import greenlet
+
+from headgate_contract.errors import StorageError
+
+T = TypeVar("T")
 
 
 class Verdict(enum.Enum):
@@ -96,6 +100,20 @@ class Host:
         if self.dead:
             raise Dead
         return verdict if isinstance(verdict, Verdict) else Verdict.GOOD
+
+    def call(self, what: str, act: Callable[[], T]) -> T:
+        """One call to storage or to the sink, which ends as the simulation says."""
+        verdict = self.pause(what)
+        if verdict is Verdict.REFUSED:
+            raise StorageError(f"cannot {what}: it is refused")
+        if verdict is Verdict.TWICE:
+            act()
+        result = act()
+        if verdict in (Verdict.LOST_ANSWER, Verdict.LATE):
+            self.pause(f"waits for the answer to {what}")
+        if verdict is Verdict.LOST_ANSWER:
+            raise StorageError(f"no answer to {what}")
+        return result
 
     def die(self) -> None:
         """SIGKILL: whatever its tasks were doing, they do no more."""
