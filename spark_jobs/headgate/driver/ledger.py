@@ -329,10 +329,12 @@ class Ledger:
             log.error("request %s could not be answered: %s", action.request, error)
 
     def _notify_complete(self, action: NotifyComplete) -> None:
+        self._points.reach("before-notify")
         if self.taker is not None:
             self.taker.forget(action.checkpoint)
         self.say(action.snapshot.kind.value, "EXECUTED", f"{action.snapshot} is complete and committed")
         self.dispose(action.retired)
+        self._points.reach("after-notify")
 
     def dispose(self, snapshots: Sequence[CheckpointId]) -> None:
         """Go on with what an earlier life had retired and not yet deleted."""

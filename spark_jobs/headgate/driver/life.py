@@ -167,6 +167,7 @@ class Life:
             sinks=self._sinks,
             shared=self._shared,
             post=self._loop.post,
+            points=setup.points,
         )
         self._ledger.taker = self._taker
         self._ear = Ear(
@@ -181,6 +182,7 @@ class Life:
         self._loop.start()
         setup.points.reach("before-seed")
         self._engine.begin(dict(cut.positions[self._source]), self._on_batch)
+        setup.points.reach("after-seed")
         self._heart.note(lambda progress: replace(progress, spark_ui=self._engine.facts().get("spark_ui")))
         self._heart.become(StreamState.RUNNING)
         self._ear.start()
@@ -188,7 +190,9 @@ class Life:
 
     def _perform(self, action: Action) -> None:
         if isinstance(action, TakeSnapshot):
+            self._setup.points.reach("before-barrier")
             self._taker.take(action)
+            self._setup.points.reach("after-barrier")
             return
         if isinstance(action, NotifyComplete):
             self._note_completed(action)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from headgate.coordinator.messages import Acknowledged, Declined, Event, TakeSnapshot
 from headgate.driver.checksums import file_sha256
+from headgate.driver.points import NO_POINTS, KillPoints
 from headgate.driver.shared_state import SharedFiles
 from headgate.sink.base import SinkCommitter
 from headgate.source.positions import PositionBook
@@ -52,6 +53,7 @@ class SnapshotTaker:
         sinks: Mapping[VertexUid, SinkCommitter],
         shared: SharedFiles,
         post: Callable[[Event], None],
+        points: KillPoints = NO_POINTS,
     ) -> None:
         self._store = store
         self._paths = paths
@@ -62,6 +64,7 @@ class SnapshotTaker:
         self._sinks = sinks
         self._shared = shared
         self._post = post
+        self._points = points
         self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="upload")
         self._uploaded: dict[CheckpointId, list[str]] = {}
         """What was uploaded for each attempt that is not over."""
@@ -69,10 +72,12 @@ class SnapshotTaker:
 
     def take(self, action: TakeSnapshot) -> None:
         """Begin the asynchronous phase; every participant acknowledges or declines."""
+        self._points.reach("before-sync")
         with self._lock:
             self._uploaded[action.checkpoint] = []
         base = {} if action.name is not None else self._shared.confirmed()
         self._shared.register(action.checkpoint, base.values())
+        self._points.reach("after-sync")
         if self._vertex is not None:
             vertex = self._vertex
             self._submit(action, f"state {vertex.uid}", lambda: self._state(action, vertex, base))
@@ -105,7 +110,10 @@ class SnapshotTaker:
     def _submit(self, action: TakeSnapshot, participant: str, part: Callable[[], Acknowledged]) -> None:
         def work() -> None:
             try:
-                self._post(part())
+                ack = part()
+                self._points.reach("before-ack", action.checkpoint)
+                self._post(ack)
+                self._points.reach("after-ack", action.checkpoint)
             except (HeadgateError, OSError) as error:
                 log.warning("%s declines checkpoint %s: %s", participant, action.checkpoint, error)
                 self._post(Declined(checkpoint=action.checkpoint, participant=participant, cause=str(error)))
@@ -117,7 +125,9 @@ class SnapshotTaker:
         self._pool.submit(work)
 
     def _prepare(self, action: TakeSnapshot, uid: VertexUid, sink: SinkCommitter) -> Acknowledged:
+        self._points.reach("before-prepare", action.checkpoint)
         sink.prepare(action.staged.get(uid, ()))
+        self._points.reach("after-prepare", action.checkpoint)
         return Acknowledged(checkpoint=action.checkpoint, participant=f"sink {uid}")
 
     def _position(self, action: TakeSnapshot) -> Acknowledged:
@@ -169,8 +179,10 @@ class SnapshotTaker:
     def _upload(self, action: TakeSnapshot, name: str, local: Path) -> StateHandle:
         path, where = self._place(action, f"{name}.c{action.checkpoint}g{self._generation}")
         checksum = file_sha256(local)
+        self._points.reach("before-upload", action.checkpoint)
         with self._uploading(action, where):
             length = self._store.upload(local, where)
+        self._points.reach("after-upload", action.checkpoint)
         return StateHandle(name, path, length, checksum)
 
     def _place(self, action: TakeSnapshot, name: str) -> tuple[str, str]:

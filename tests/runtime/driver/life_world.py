@@ -53,6 +53,7 @@ class LifeWorld:
         self.sink_uid = "out"
         self.state = pa.schema({"n": pa.int64()})
         self.engine_class: type[StandInEngine] = StandInEngine
+        self.points = KillPoints()
         self.written = 0
         (base / "in").mkdir()
 
@@ -137,7 +138,7 @@ class LifeWorld:
             plan=plan,
             work=work,
             engine=engine,
-            points=KillPoints(),
+            points=self.points,
             ledger_class=Ledger,
         )
         return Running(self, setup)
