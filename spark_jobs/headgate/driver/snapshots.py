@@ -41,7 +41,7 @@ def participants(
 class SnapshotTaker:
     """Runs the asynchronous phase on a few threads of its own, so that it never takes all of Spark's slots."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one for each part that a snapshot touches
         self,
         *,
         store: ObjectStore,
