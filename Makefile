@@ -53,11 +53,15 @@ format: $(STAMP) ## format the code and mend what ruff can mend
 
 .PHONY: test
 test: $(STAMP) ## every test but the slow ones, pure ones first (ARGS="tests/contract -k slot" for some)
-	$(PY) -m pytest -m "not slow" --durations=10 $(if $(ARGS),$(ARGS),--pure-coverage)
+	$(PY) -m pytest -m "not slow" --durations=10 $(if $(ARGS),$(ARGS),--pure-coverage --spec-summary)
 
 .PHONY: test-pure
 test-pure: $(STAMP) ## the tests that need no Spark, Airflow or server, with their branch coverage
 	$(PY) -m pytest -m "$(PURE)" --durations=10 $(if $(ARGS),$(ARGS),--pure-coverage)
+
+.PHONY: spec
+spec: $(STAMP) ## each behaviour of docs/behaviours.md with the tests that cover it, run now
+	$(PY) -m pytest -m "not slow" -q --spec
 
 .PHONY: test-minio
 test-minio: $(STAMP) ## the S3 tests against a real MinIO (needs Go once; cached in HEADGATE_CACHE)

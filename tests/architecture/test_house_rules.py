@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import pytest
 
-from tests.house_rules import REPO
+from tests.small_run import SmallRun
 
 pytestmark = pytest.mark.e2e
 
@@ -20,40 +16,6 @@ A_PURE_TEST = """
     def test_pure():
         assert sample.pick(True) == "yes"
 """
-
-
-class SmallRun:
-    """A checkout of its own: our conftest and rules, one package to measure, and the tests that are written into it."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        (root / "tests").mkdir()
-        for name in ("__init__.py", "conftest.py", "house_rules.py"):
-            (root / "tests" / name).write_text((REPO / "tests" / name).read_text())
-        (root / "pyproject.toml").write_text(
-            textwrap.dedent("""
-                [tool.pytest.ini_options]
-                pythonpath = ["."]
-                addopts = ["--import-mode=importlib", "--strict-markers", "-p", "no:cacheprovider"]
-                markers = ["spark: .", "airflow: .", "servers: .", "e2e: .", "slow: ."]
-                [tool.coverage.run]
-                branch = true
-                source = ["package"]
-                [tool.coverage.report]
-                fail_under = 85
-            """)
-        )
-        (root / "package").mkdir()
-        self.write("package/__init__.py", "")
-        self.write("package/sample.py", 'def pick(yes):\n    if yes:\n        return "yes"\n    return "no"\n')
-
-    def write(self, name: str, text: str) -> None:
-        (self.root / name).write_text(textwrap.dedent(text))
-
-    def pytest(self, *arguments: str, ci: bool = True) -> subprocess.CompletedProcess[str]:
-        environment = os.environ | {"CI": "true" if ci else "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-        command = [sys.executable, "-m", "pytest", *arguments]
-        return subprocess.run(command, cwd=self.root, env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture

@@ -1,0 +1,1 @@
+"""Which numbered behaviours have tests that passed, and whether the tests notice when one is reversed."""
