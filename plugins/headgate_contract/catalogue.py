@@ -13,6 +13,7 @@ from headgate_contract.records import (
     DecisionRecord,
     Deployed,
     GenerationStarted,
+    Restarted,
     Retired,
     SlotRecord,
     SnapshotCompleted,
@@ -50,6 +51,16 @@ class Catalogue:
     @property
     def newest_generation(self) -> GenerationStarted | None:
         return self.generations[-1] if self.generations else None
+
+    @cached_property
+    def restarts(self) -> tuple[Restarted, ...]:
+        """How often the newest generation has gone on after a failure, and why, oldest first."""
+        newest = self.newest_generation
+        return tuple(
+            slot.record
+            for slot in self.slots
+            if isinstance(slot.record, Restarted) and newest is not None and slot.record.generation == newest.generation
+        )
 
     @cached_property
     def stopped(self) -> Stopped | None:
@@ -229,7 +240,7 @@ class Catalogue:
         return tuple(
             slot.number
             for slot in below
-            if isinstance(slot.record, Stopped)
+            if isinstance(slot.record, (Stopped, Restarted))
             or (isinstance(slot.record, SnapshotCompleted) and not self.is_retained(slot.record.snapshot))
         )
 

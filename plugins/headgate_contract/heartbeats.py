@@ -28,8 +28,14 @@ class StreamState(enum.Enum):
 LEGAL = {
     StreamState.LAUNCHED: {StreamState.RESTORING, StreamState.FAILED, StreamState.FENCED},
     StreamState.RESTORING: {StreamState.RUNNING, StreamState.STOPPING, StreamState.FAILED, StreamState.FENCED},
-    StreamState.RUNNING: {StreamState.STOPPING, StreamState.FAILED, StreamState.FENCED},
-    StreamState.STOPPING: {StreamState.STOPPED, StreamState.RUNNING, StreamState.FAILED, StreamState.FENCED},
+    StreamState.RUNNING: {StreamState.RESTORING, StreamState.STOPPING, StreamState.FAILED, StreamState.FENCED},
+    StreamState.STOPPING: {
+        StreamState.STOPPED,
+        StreamState.RUNNING,
+        StreamState.RESTORING,
+        StreamState.FAILED,
+        StreamState.FENCED,
+    },
     StreamState.STOPPED: set(),
     StreamState.FAILED: set(),
     StreamState.FENCED: set(),
@@ -66,6 +72,8 @@ class Progress:
     last_committed: CheckpointId | None = None
     watermark_ms: int | None = None
     spark_ui: str | None = None
+    restarts: int = 0
+    """How often this generation has gone on after a failure, inside its driver."""
     extra: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -82,6 +90,8 @@ class Heartbeat:
     log: str = ""
     cause: str | None = None
     progress: Progress = field(default_factory=Progress)
+    given_up: bool = False
+    """It failed for good: the restart strategy allows no more, or the failure is one that no restart mends."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,14 @@ from collections.abc import Sequence
 from headgate_contract.errors import LogDamaged
 from headgate_contract.ids import CheckpointId, SlotNumber, StreamName
 from headgate_contract.log import Slot
-from headgate_contract.records import DecisionRecord, GenerationStarted, SlotRecord, SnapshotCompleted, Stopped
+from headgate_contract.records import (
+    DecisionRecord,
+    GenerationStarted,
+    Restarted,
+    SlotRecord,
+    SnapshotCompleted,
+    Stopped,
+)
 from headgate_contract.restore import RestoreFrom
 
 
@@ -19,6 +26,7 @@ def check_slots(stream: StreamName, slots: Sequence[Slot[SlotRecord]]) -> None:
     - From the newest generation start on there is no hole; below it retention may have deleted slots.
     - A slot is written by the generation that was started last before it: a fenced one can complete nothing.
     - Nothing but a start follows a stop.
+    - The restarts of a generation count up, and each goes on from what it stands on.
     - Snapshot ids are unique, and no generation completes one below its `first_checkpoint`, which is above all ids
       before it. What a generation restores from was completed by an earlier one.
     """
@@ -26,13 +34,18 @@ def check_slots(stream: StreamName, slots: Sequence[Slot[SlotRecord]]) -> None:
         return
     if slots[0].number != 1:
         raise _damaged(stream, "slot 1 is missing, which starts generation 1 and is never deleted")
-    _check_holes(stream, slots)
+    starts = [slot.number for slot in slots if isinstance(slot.record, GenerationStarted)]
+    last_start = max(starts, default=SlotNumber(1))
+    _check_holes(stream, slots, last_start)
     newest: GenerationStarted | None = None
     ids: set[CheckpointId] = set()
+    head: CheckpointId | None = None
+    restarts = 0
     for slot in slots:
         if isinstance(slot.record, GenerationStarted):
             _check_start(stream, slot.number, slot.record, newest, ids)
-            newest = slot.record
+            newest, restarts = slot.record, 0
+            head = newest.decision.snapshot.id if isinstance(newest.decision, RestoreFrom) else None
         elif newest is None:
             raise _damaged(stream, f"slot {slot.number} starts no generation, and there is none before it")
         elif slot.record.generation != newest.generation:
@@ -40,6 +53,10 @@ def check_slots(stream: StreamName, slots: Sequence[Slot[SlotRecord]]) -> None:
             raise _damaged(stream, f"{what}, generation {newest.generation} had been started")
         elif isinstance(slot.record, SnapshotCompleted):
             _check_completion(stream, slot.number, slot.record, newest, ids)
+            head = slot.record.snapshot.id if head is None else max(head, slot.record.snapshot.id)
+        elif isinstance(slot.record, Restarted):
+            _check_restart(stream, slot.number, slot.record, head, restarts, slot.number > last_start)
+            restarts = slot.record.restart
 
 
 def check_decisions(stream: StreamName, decisions: Sequence[Slot[DecisionRecord]]) -> None:
@@ -49,11 +66,10 @@ def check_decisions(stream: StreamName, decisions: Sequence[Slot[DecisionRecord]
             raise _damaged(stream, f"decision {expected} is missing, {slot.number} is there")
 
 
-def _check_holes(stream: StreamName, slots: Sequence[Slot[SlotRecord]]) -> None:
-    newest = max((slot.number for slot in slots if isinstance(slot.record, GenerationStarted)), default=SlotNumber(1))
+def _check_holes(stream: StreamName, slots: Sequence[Slot[SlotRecord]], last_start: SlotNumber) -> None:
     for before, after in itertools.pairwise(slots):
         if after.number != before.number + 1:
-            if after.number > newest:
+            if after.number > last_start:
                 raise _damaged(stream, f"slot {before.number + 1} is missing, {after.number} is there")
         elif isinstance(before.record, Stopped) and not isinstance(after.record, GenerationStarted):
             raise _damaged(stream, f"slot {after.number} follows a stop but starts no generation")
@@ -96,6 +112,20 @@ def _check_completion(
     if snapshot.id < start.first_checkpoint:
         raise _damaged(stream, f"slot {number} completes {snapshot.id}, its ids begin at {start.first_checkpoint}")
     ids.add(snapshot.id)
+
+
+def _check_restart(
+    stream: StreamName,
+    number: SlotNumber,
+    restart: Restarted,
+    head: CheckpointId | None,
+    before: int,
+    whole: bool,
+) -> None:
+    if restart.restart <= before or (whole and restart.restart != before + 1):
+        raise _damaged(stream, f"slot {number} is restart {restart.restart} after restart {before}")
+    if whole and restart.snapshot != head:
+        raise _damaged(stream, f"slot {number} goes on from {restart.snapshot}, its generation stands on {head}")
 
 
 def _damaged(stream: StreamName, what: str) -> LogDamaged:

@@ -52,6 +52,23 @@ class SnapshotCompleted:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Restarted:
+    """The generation goes on inside its driver after a failure, from the newest snapshot of its history.
+
+    Written before anything is restored: whatever the failed attempt still has on its way to this slot comes too late.
+    """
+
+    TYPE: ClassVar[str] = "restarted"
+    generation: Generation
+    restart: int
+    """1 for the first one of this generation."""
+    cause: str
+    snapshot: CheckpointId | None
+    """What it goes on from; None: without state, from the sources' beginning."""
+    at_ms: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Stopped:
     """The generation has ended in good order and does nothing more."""
 
@@ -63,7 +80,7 @@ class Stopped:
     request: RequestId | None = None
 
 
-SlotRecord = GenerationStarted | SnapshotCompleted | Stopped
+SlotRecord = GenerationStarted | SnapshotCompleted | Restarted | Stopped
 SlotLog = ExclusiveLog[SlotRecord]
 StreamSlot = Slot[SlotRecord]
 

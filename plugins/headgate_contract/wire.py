@@ -14,11 +14,11 @@ from headgate_contract.codec import from_plain, to_plain
 from headgate_contract.errors import CorruptObject, NewerVersion
 
 VERSIONS = {
-    "slot": 1,
+    "slot": 2,
     "decision": 2,
     "request": 1,
     "answer": 1,
-    "heartbeat": 2,
+    "heartbeat": 3,
     "event": 1,
     "snapshot": 1,
     "stream": 1,

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from headgate_contract.restart import GiveUp, RestartAfter
 from headgate_control.control import Control
 from headgate_control.outcomes import (
     Asked,
     Condition,
     Explanation,
-    GiveUp,
     Launched,
     LogTail,
     Lost,
     NotNeeded,
-    RestartAfter,
     StreamStatus,
 )
 

@@ -16,6 +16,7 @@ from headgate_contract.ids import CheckpointId, Generation, RequestId, Savepoint
 from headgate_contract.mailbox import Answer, Request, RequestKind
 from headgate_contract.process import this_host
 from headgate_contract.records import Deployed
+from headgate_contract.restart import RestartAfter
 from headgate_contract.restore import Fresh, Named, Newest
 from headgate_contract.snapshot import SavepointOrigin, SnapshotRef
 from headgate_contract.store import ObjectStore, open_store
@@ -33,7 +34,6 @@ from headgate_control.outcomes import (
     LogTail,
     Lost,
     NotNeeded,
-    RestartAfter,
     StreamStatus,
 )
 from headgate_control.requests import Requests, chosen_name, made_up_name

@@ -5,12 +5,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from headgate_contract.heartbeats import ProcessIdentity, Progress, StreamState
 from headgate_contract.ids import CheckpointId, Generation, StreamName
 from headgate_contract.mailbox import Answer, Request
 from headgate_contract.records import StopWanted
+from headgate_contract.restart import RestartVerdict
 from headgate_contract.restore import RestoreDecision, RestoreFrom, StartFresh
 from headgate_contract.snapshot import SnapshotRef
 
@@ -50,27 +50,6 @@ class ProcessSign(enum.Enum):
     GONE = "gone"
     UNKNOWN = "unknown"
     """It runs on another host or in another container, or was never recorded."""
-
-
-@dataclass(frozen=True, slots=True)
-class RestartAfter:
-    """The outer restart strategy allows a restart once this long has passed since the failure."""
-
-    TYPE: ClassVar[str] = "restart-after"
-    delay_s: float
-    attempt: int
-    """Which restart in a row this would be, since a person started the stream."""
-
-
-@dataclass(frozen=True, slots=True)
-class GiveUp:
-    """The outer restart strategy allows no further restart; a person has to start the stream."""
-
-    TYPE: ClassVar[str] = "give-up"
-    reason: str
-
-
-RestartVerdict = RestartAfter | GiveUp
 
 
 @dataclass(frozen=True, kw_only=True)

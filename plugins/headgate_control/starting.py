@@ -19,6 +19,7 @@ from headgate_contract.heartbeats import StreamState, read_heartbeat
 from headgate_contract.ids import Generation, SlotNumber, StreamName
 from headgate_contract.process import this_host
 from headgate_contract.records import Deployed, GenerationStarted, Stopped, StopWanted
+from headgate_contract.restart import GiveUp
 from headgate_contract.restore import Named, Newest, Refuse
 from headgate_contract.store import ObjectStore
 from headgate_control.catalogues import Catalogues
@@ -30,7 +31,6 @@ from headgate_control.launch import Driver, Launcher, LaunchInProgress, Place
 from headgate_control.outcomes import (
     GAVE_UP,
     Explanation,
-    GiveUp,
     Launched,
     NotNeeded,
     StreamStatus,

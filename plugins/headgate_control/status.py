@@ -13,13 +13,13 @@ from headgate_contract.heartbeats import Seen, read_heartbeat, read_heartbeats
 from headgate_contract.ids import Generation, StreamName
 from headgate_contract.mailbox import Mailbox, Outcome
 from headgate_contract.records import GenerationStarted, StopWanted
+from headgate_contract.restart import GiveUp, Life, RestartAfter, RestartFacts, RestartVerdict, strategy_of
 from headgate_contract.settings import Settings
 from headgate_contract.store import ObjectStore
 from headgate_control.catalogues import Catalogues
 from headgate_control.liveness import Judgement, LivenessFacts, confirm_after_s, judge
-from headgate_control.outcomes import Condition, Lost, RestartAfter, StreamStatus
+from headgate_control.outcomes import Condition, Lost, StreamStatus
 from headgate_control.processes import sign_of
-from headgate_control.restart import Life, RestartFacts, strategy_of
 from headgate_control.watch import Watch
 
 Heartbeats = Mapping[tuple[StreamName, Generation], Seen]
@@ -151,7 +151,11 @@ class Observer:
         if judgement.condition not in (Condition.LOST, Condition.FAILED) or facts.stop_wanted is not None:
             return None
         lives, now = self._lives(catalogue, newest, beats)
-        verdict = strategy_of(facts.settings).next_attempt(RestartFacts(catalogue.stream, lives))
+        beat = facts.seen.heartbeat if facts.seen is not None else None
+        if beat is not None and beat.given_up:
+            verdict: RestartVerdict = GiveUp("its driver has given up")
+        else:
+            verdict = strategy_of(facts.settings).next_attempt(RestartFacts(catalogue.stream, lives))
         since_s = now - lives[-1].ended_s
         due = max(0.0, verdict.delay_s - since_s) if isinstance(verdict, RestartAfter) else 0.0
         return Lost(

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 from headgate_contract.errors import HeadgateError
 from headgate_contract.ids import Generation, StreamName
+from headgate_contract.restart import GiveUp
 from headgate_control.control import Control
-from headgate_control.outcomes import Condition, GiveUp, Launched, Lost, NotNeeded, StreamStatus
+from headgate_control.outcomes import Condition, Launched, Lost, NotNeeded, StreamStatus
 
 _AT_ONCE = 8
 

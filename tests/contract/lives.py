@@ -13,6 +13,7 @@ from headgate_contract.records import (
     DecisionRecord,
     Deployed,
     GenerationStarted,
+    Restarted,
     Retired,
     SlotRecord,
     SnapshotCompleted,
@@ -117,6 +118,20 @@ class Lives:
     def stop(self, taken: SnapshotRef | None = None) -> None:
         self.append(
             Stopped(generation=self.generation, reason="asked for", snapshot=None if taken is None else taken.id)
+        )
+
+    def restart(self) -> None:
+        """The driver goes on after a failure."""
+        catalogue = self.catalogue
+        head = catalogue.history[0].id if catalogue.history else None
+        self.append(
+            Restarted(
+                generation=self.generation,
+                restart=len(catalogue.restarts) + 1,
+                cause="it failed",
+                snapshot=head,
+                at_ms=1,
+            )
         )
 
     def append(self, record: SlotRecord) -> None:

@@ -14,6 +14,7 @@ from headgate_contract.records import (
     DecisionRecord,
     Deployed,
     GenerationStarted,
+    Restarted,
     Retired,
     SlotRecord,
     SnapshotCompleted,
@@ -100,6 +101,14 @@ slot_records: st.SearchStrategy[SlotRecord] = st.one_of(
         committed=few(checkpoints),
         retires=few(checkpoints),
         request=maybe(names.map(RequestId)),
+    ),
+    st.builds(
+        Restarted,
+        generation=generations,
+        restart=counts,
+        cause=any_texts,
+        snapshot=maybe(checkpoints),
+        at_ms=moments,
     ),
     st.builds(
         Stopped,
@@ -210,8 +219,10 @@ heartbeats = st.builds(
         last_committed=maybe(checkpoints),
         watermark_ms=maybe(moments),
         spark_ui=maybe(texts),
+        restarts=counts,
         extra=st.dictionaries(texts, st.floats(allow_nan=False, allow_infinity=False), max_size=2),
     ),
+    given_up=st.booleans(),
 )
 events = st.builds(
     Event,

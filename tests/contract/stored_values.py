@@ -20,6 +20,7 @@ from headgate_contract.mailbox import Answer, Outcome, Request, RequestKind
 from headgate_contract.records import (
     Deployed,
     GenerationStarted,
+    Restarted,
     Retired,
     SnapshotCompleted,
     Stopped,
@@ -249,6 +250,9 @@ VALUES: dict[str, tuple[str, Any]] = {
 """By the fixture's name: its kind, and what it says. Version 1."""
 
 HEARTBEAT = VALUES["heartbeat"][1]
+HEARTBEAT_2 = replace(
+    HEARTBEAT, process=replace(HEARTBEAT.process, machine="a1b2c3d4e5f60718", namespace="pid:[4026531836]")
+)
 VALUES_2: dict[str, tuple[str, Any]] = {
     "decision-deployed": ("decision", DEPLOYED),
     "decision-stop-wanted": (
@@ -263,12 +267,28 @@ VALUES_2: dict[str, tuple[str, Any]] = {
     ),
     "decision-stop-withdrawn": VALUES["decision-stop-withdrawn"],
     "decision-retired": VALUES["decision-retired"],
-    "heartbeat": (
-        "heartbeat",
-        replace(
-            HEARTBEAT,
-            process=replace(HEARTBEAT.process, machine="a1b2c3d4e5f60718", namespace="pid:[4026531836]"),
+    "heartbeat": ("heartbeat", HEARTBEAT_2),
+    "slot-generation-started": VALUES["slot-generation-started"],
+    "slot-generation-started-fresh": VALUES["slot-generation-started-fresh"],
+    "slot-snapshot-completed": VALUES["slot-snapshot-completed"],
+    "slot-restarted": (
+        "slot",
+        Restarted(
+            generation=Generation(6),
+            restart=2,
+            cause="micro-batch 9 failed: ValueError: 47 is not good",
+            snapshot=CheckpointId(42),
+            at_ms=1_700_000_000_000,
         ),
     ),
+    "slot-stopped": VALUES["slot-stopped"],
 }
 """Those of version 2, likewise: only the kinds that have one."""
+
+VALUES_3: dict[str, tuple[str, Any]] = {
+    "heartbeat": (
+        "heartbeat",
+        replace(HEARTBEAT_2, progress=replace(HEARTBEAT_2.progress, restarts=3), given_up=True),
+    ),
+}
+"""Those of version 3."""

@@ -12,7 +12,7 @@ from headgate_contract.errors import LogDamaged, NewerVersion
 from headgate_contract.ids import CheckpointId, Generation, SavepointName, SlotNumber
 from headgate_contract.log import Slot
 from headgate_contract.paths import StreamPaths, numbered
-from headgate_contract.records import GenerationStarted, SnapshotCompleted, Stopped, decision_log, slot_log
+from headgate_contract.records import Restarted, SlotRecord, SnapshotCompleted, Stopped, decision_log, slot_log
 from headgate_contract.restore import RestoreFrom, Rollback, SinkRollback
 from headgate_contract.store import ObjectStore, open_store
 from tests.contract.lives import OUT, STREAM, Lives, snapshot, started
@@ -314,7 +314,7 @@ def _drop(number: int) -> Damage:
     return lambda lives: lives.forget(SlotNumber(number))
 
 
-def _append(record: GenerationStarted | SnapshotCompleted | Stopped) -> Damage:
+def _append(record: SlotRecord) -> Damage:
     return lambda lives: lives.append(record)
 
 
@@ -383,6 +383,16 @@ class TestLaws:
                 "slot 8 follows a stop but starts no generation",
                 id="something after a stop",
             ),
+            pytest.param(
+                _append(Restarted(generation=Generation(2), restart=2, cause="", snapshot=CheckpointId(3), at_ms=1)),
+                "slot 7 is restart 2 after restart 0",
+                id="a restart left out",
+            ),
+            pytest.param(
+                _append(Restarted(generation=Generation(2), restart=1, cause="", snapshot=CheckpointId(2), at_ms=1)),
+                "slot 7 goes on from 2, its generation stands on 3",
+                id="a restart from an older snapshot",
+            ),
         ],
     )
     def test_what_cannot_be_is_named(self, good: Lives, damage: Damage, says: str) -> None:
@@ -390,6 +400,18 @@ class TestLaws:
         damage(good)
         with pytest.raises(LogDamaged, match=rf"stream orders is damaged: .*({says}).*put the slot's own bytes back"):
             assert good.catalogue
+
+    def test_the_restarts_of_the_newest_generation_are_told_and_forgotten_with_it(self, good: Lives) -> None:
+        good.restart()
+        good.checkpoint()
+        good.restart()
+        assert [restart.restart for restart in good.catalogue.restarts] == [1, 2]
+        assert [restart.snapshot for restart in good.catalogue.restarts] == [3, 4]
+        good.start(good.catalogue.history[0])
+        assert good.catalogue.restarts == ()
+        assert {7, 9} <= set(good.catalogue.forgettable())
+        good.forget(SlotNumber(7))
+        assert good.catalogue.newest_slot == 10
 
     def test_an_id_below_the_generations_own_is_named(self, lives: Lives) -> None:
         lives.append(started(1, first_checkpoint=5))
@@ -445,8 +467,8 @@ class TestStored:
 
     def test_a_slot_of_a_newer_version_is_told_from_damage(self, store: ObjectStore) -> None:
         path = numbered(StreamPaths(STREAM).slots, SlotNumber(3))
-        store.replace(path, store.read(path).replace(b'"version":1', b'"version":2'))
-        with pytest.raises(NewerVersion, match=r"00000003\.json is a slot file of version 2.*upgrade"):
+        store.replace(path, store.read(path).replace(b'"version":2', b'"version":3'))
+        with pytest.raises(NewerVersion, match=r"00000003\.json is a slot file of version 3.*upgrade"):
             read_catalogue(store, STREAM)
 
     def test_strange_files_among_the_slots_are_not_slots(self, lives: Lives, store: ObjectStore) -> None:

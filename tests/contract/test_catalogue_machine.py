@@ -195,6 +195,12 @@ class CatalogueMachine(RuleBasedStateMachine):
         self.lives.stop()
         self.model[-1].stopped = True
 
+    @precondition(lambda self: self.model and not self.model[-1].stopped)
+    @rule()
+    def restart(self) -> None:
+        """Inside the driver: what it stands on stays the same."""
+        self.lives.restart()
+
     # ---- the control plane
 
     @precondition(lambda self: self.retained)

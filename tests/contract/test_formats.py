@@ -17,7 +17,7 @@ from headgate_contract.log import ExclusiveLog
 from headgate_contract.paths import numbered
 from headgate_contract.store import open_store
 from tests.contract.store_suite import unique
-from tests.contract.stored_values import VALUES, VALUES_2
+from tests.contract.stored_values import VALUES, VALUES_2, VALUES_3
 from tests.house_rules import REPO
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -33,7 +33,11 @@ BODIES: dict[str, Any] = {
     "stream": records.StreamCopy,
 }
 LOGS = ("slot", "decision")
-RELEASED = [(1, name) for name in sorted(VALUES)] + [(2, name) for name in sorted(VALUES_2)]
+RELEASED = (
+    [(1, name) for name in sorted(VALUES)]
+    + [(2, name) for name in sorted(VALUES_2)]
+    + [(3, name) for name in sorted(VALUES_3)]
+)
 """Every fixture: its version and its name."""
 OTHERS = {"manifest", "segment"}  # what sinks and sources put into the same envelope
 
@@ -50,7 +54,7 @@ def read(kind: str, data: bytes) -> object:
 
 def fixture(version: int, name: str) -> tuple[str, Any, bytes]:
     """The kind, the value that was written, and the file."""
-    kind, value = {1: VALUES, 2: VALUES_2}[version][name]
+    kind, value = {1: VALUES, 2: VALUES_2, 3: VALUES_3}[version][name]
     return kind, value, (FIXTURES / f"v{version}" / f"{name}.json").read_bytes()
 
 
@@ -83,6 +87,7 @@ DOCUMENTED: dict[tuple[str, str], type] = {
     ("slot", "`generation-started`: a launch"): records.GenerationStarted,
     ("slot", "`snapshot-completed`: a checkpoint or savepoint"): records.SnapshotCompleted,
     ("slot", "`stopped`: the end of a generation in good order"): records.Stopped,
+    ("slot", "`restarted`: the generation goes on after a failure"): records.Restarted,
     ("slot", "reference"): snapshot.SnapshotRef,
     ("slot", "restore-from"): restore.RestoreFrom,
     ("slot", "start-fresh"): restore.StartFresh,

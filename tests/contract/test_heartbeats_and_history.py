@@ -76,7 +76,7 @@ class TestHeartbeats:
             (b"torn", "is not a heartbeat file"),
             (wire.encode("heartbeat", beat(generation=2)), "holds the heartbeat of orders, generation 2"),
             (wire.encode("heartbeat", beat()).replace(b"running", b"dreaming"), "'dreaming', allowed are launched"),
-            (wire.encode("heartbeat", beat()).replace(b'"version":2', b'"version":9'), "version 9"),
+            (wire.encode("heartbeat", beat()).replace(b'"version":3', b'"version":9'), "version 9"),
         ],
     )
     def test_a_corrupt_heartbeat_is_seen_with_its_fault_and_hides_no_other(

@@ -16,9 +16,10 @@ from headgate_contract.ids import Generation, StreamName
 from headgate_contract.paths import StreamPaths
 from headgate_contract.process import identify, identity_here
 from headgate_contract.records import StopWanted, StopWithdrawn
+from headgate_contract.restart import GiveUp, RestartAfter
 from headgate_contract.store_local import LocalStore
 from headgate_control.catalogues import Catalogues
-from headgate_control.outcomes import Condition, GiveUp, ProcessSign, RestartAfter, StreamStatus
+from headgate_control.outcomes import Condition, ProcessSign, StreamStatus
 from headgate_control.status import Observer
 from headgate_control.watch import Watch
 from tests.control.world import STREAM, World

@@ -13,6 +13,7 @@ from rich.table import Table
 from headgate_contract.errors import BadInput
 from headgate_contract.history import Event
 from headgate_contract.ids import Generation
+from headgate_contract.restart import RestartAfter
 from headgate_contract.snapshot import SnapshotRef
 from headgate_control.cli.running import AcceptDuplicates, FallBack
 from headgate_control.cli.session import Json, Root, Stream, console, session
@@ -20,7 +21,7 @@ from headgate_control.cli.snapshot_names import FROM, snapshot_name
 from headgate_control.control import Control
 from headgate_control.explain import as_text
 from headgate_control.logs import follow as follow_log
-from headgate_control.outcomes import GAVE_UP, RestartAfter, StreamStatus
+from headgate_control.outcomes import GAVE_UP, StreamStatus
 from headgate_control.telling import moment
 
 _FOLLOW_S = 0.3

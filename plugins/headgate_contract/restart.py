@@ -1,23 +1,44 @@
-"""The outer restart strategies: may a lost stream be launched again, and when. Pure: lives in, verdict out.
+"""The restart strategies: may a stream go on after a failure, and when. Pure: lives in, verdict out.
 
-They keep no memory of their own: a stream's lives since a person last started it are read from the slot log and the
-heartbeats, so asking twice consumes nothing, and whoever asks gets the same answer.
+They keep no memory of their own, so asking twice consumes nothing, and whoever asks gets the same answer. A driver asks
+about its own attempts; outside of it the lives of a stream since a person last started it are read from the slot log
+and the heartbeats.
 """
 
 from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from headgate_contract.ids import Generation
 from headgate_contract.settings import Settings
-from headgate_control.outcomes import GiveUp, RestartAfter, RestartVerdict
+
+
+@dataclass(frozen=True, slots=True)
+class RestartAfter:
+    """The strategy allows a restart once this long has passed since the failure."""
+
+    TYPE: ClassVar[str] = "restart-after"
+    delay_s: float
+    attempt: int
+    """Which restart in a row this would be."""
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """The strategy allows no further restart; a person has to start the stream."""
+
+    TYPE: ClassVar[str] = "give-up"
+    reason: str
+
+
+RestartVerdict = RestartAfter | GiveUp
 
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """One generation, from its claim to its last sign of life, by the storage's own clock."""
+    """From a start to the failure that ended it: an attempt by the driver's steady clock, a generation by storage's."""
 
     generation: Generation
     started_s: float
@@ -34,7 +55,7 @@ class RestartFacts:
 
     stream: str
     lives: tuple[Life, ...]
-    """Since a person last started the stream, oldest first; all have failed, the last one is the lost one."""
+    """Oldest first; all have failed, the last one is the one in question."""
 
 
 class RestartStrategy(Protocol):
@@ -89,7 +110,8 @@ class ExponentialDelay:
                 "(restart-strategy.exponential-delay.attempts-before-reset-backoff)"
             )
         # The chance is the same for all who ask about this failure: else the most impatient asker would decide.
-        chance = random.Random(f"{facts.stream}.g{facts.lives[-1].generation}").uniform(-self.jitter, self.jitter)
+        seed = f"{facts.stream}.g{facts.lives[-1].generation}.{len(facts.lives)}"
+        chance = random.Random(seed).uniform(-self.jitter, self.jitter)
         return RestartAfter(min(pause * (1 + chance), self.max_s), attempt)
 
 

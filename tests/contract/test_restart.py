@@ -1,4 +1,4 @@
-"""Outer restart strategies: what they allow, and when. Numbers in brackets are Flink's own tests of the same."""
+"""Restart strategies: what they allow, and when."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate_contract.ids import Generation
-from headgate_contract.settings import Settings
-from headgate_control.outcomes import GiveUp, RestartAfter
-from headgate_control.restart import (
+from headgate_contract.restart import (
     ExponentialDelay,
     FailureRate,
     FixedDelay,
+    GiveUp,
     Life,
     NoRestart,
+    RestartAfter,
     RestartFacts,
     RestartStrategy,
     strategy_of,
 )
+from headgate_contract.settings import Settings
 
 
 def facts(*lasted_s: float, pause_s: float = 1.0) -> RestartFacts:
@@ -41,7 +42,7 @@ def test_none_never_restarts() -> None:
     assert isinstance(NoRestart().next_attempt(facts(5)), GiveUp)
 
 
-def test_fixed_delay_restarts_as_often_as_it_may_and_then_gives_up() -> None:  # [168]
+def test_f168_fixed_delay_restarts_as_often_as_it_may_and_then_gives_up() -> None:
     strategy = FixedDelay(attempts=2, delay_s=3)
     assert strategy.next_attempt(facts(1)) == RestartAfter(3, 1)
     assert strategy.next_attempt(facts(1, 1)) == RestartAfter(3, 2)
@@ -49,28 +50,28 @@ def test_fixed_delay_restarts_as_often_as_it_may_and_then_gives_up() -> None:  #
 
 
 @given(lifetimes, st.sampled_from([NoRestart(), FixedDelay(2, 1), exponential(jitter=0.5), FailureRate(2, 60, 1)]))
-def test_asking_twice_consumes_nothing(lasted: list[float], strategy: RestartStrategy) -> None:  # [168]
+def test_f168_asking_twice_consumes_nothing(lasted: list[float], strategy: RestartStrategy) -> None:
     assert strategy.next_attempt(facts(*lasted)) == strategy.next_attempt(facts(*lasted))
 
 
-def test_failure_rate_allows_so_many_within_the_interval() -> None:  # [169]
+def test_f169_failure_rate_allows_so_many_within_the_interval() -> None:
     strategy = FailureRate(max_failures=2, interval_s=60, delay_s=1)
     assert strategy.next_attempt(facts(10, 10)) == RestartAfter(1, 2)
     assert isinstance(strategy.next_attempt(facts(10, 10, 10)), GiveUp)
     assert strategy.next_attempt(facts(10, 10, 100)) == RestartAfter(1, 3), "the old failures are outside the interval"
 
 
-def test_exponential_delay_grows_and_is_capped() -> None:  # [170, 172]
+def test_f170_f172_exponential_delay_grows_and_is_capped() -> None:
     pauses = [exponential().next_attempt(facts(*[1.0] * count)) for count in range(1, 7)]
     assert [verdict.delay_s for verdict in pauses if isinstance(verdict, RestartAfter)] == [1, 2, 4, 8, 10, 10]
 
 
-def test_exponential_delay_begins_anew_after_a_long_life() -> None:  # [170]
+def test_f170_exponential_delay_begins_anew_after_a_long_life() -> None:
     assert exponential().next_attempt(facts(1, 1, 1, 100)) == RestartAfter(1, 1)
     assert exponential().next_attempt(facts(1, 1, 1, 99)) == RestartAfter(8, 4)
 
 
-def test_exponential_delay_gives_up_after_its_attempts_in_a_row() -> None:  # [170]
+def test_f170_exponential_delay_gives_up_after_its_attempts_in_a_row() -> None:
     strategy = exponential(attempts=2)
     assert isinstance(strategy.next_attempt(facts(1, 1)), RestartAfter)
     assert isinstance(strategy.next_attempt(facts(1, 1, 1)), GiveUp)
@@ -78,7 +79,9 @@ def test_exponential_delay_gives_up_after_its_attempts_in_a_row() -> None:  # [1
 
 
 @given(lifetimes, st.floats(0, 1))
-def test_jitter_stays_within_its_share_and_never_above_the_longest_pause(lasted: list[float], jitter: float) -> None:
+def test_f170_jitter_stays_within_its_share_and_never_above_the_longest_pause(
+    lasted: list[float], jitter: float
+) -> None:
     bare = exponential().next_attempt(facts(*lasted))
     shaken = exponential(jitter=jitter).next_attempt(facts(*lasted))
     assert isinstance(bare, RestartAfter)
