@@ -74,8 +74,9 @@ class StreamPaths:
     def savepoints(self) -> str:
         return f"{self.root}/savepoints"
 
-    def savepoint(self, name: SavepointName) -> str:
-        return f"{self.savepoints}/{name}"
+    def savepoint(self, name: SavepointName, checkpoint: CheckpointId, generation: Generation) -> str:
+        """Each attempt has a folder of its own: whoever tries again under one name never writes where another did."""
+        return f"{self.savepoints}/{name}-{checkpoint}-g{generation}"
 
     def source_log(self, uid: VertexUid) -> str:
         """Where a source keeps what its server will not send again."""

@@ -55,7 +55,7 @@ def snapshot(id: int, generation: int = 1, name: str | None = None) -> SnapshotR
     folder = (
         paths.checkpoint(CheckpointId(id), Generation(generation))
         if name is None
-        else paths.savepoint(SavepointName(name))
+        else paths.savepoint(SavepointName(name), CheckpointId(id), Generation(generation))
     )
     return SnapshotRef(
         CheckpointId(id),

@@ -91,7 +91,8 @@ class TestNames:
         except InvalidName:
             return
         paths = StreamPaths(stream)
-        for path in (paths.readable, paths.slots, paths.heartbeat(Generation(1)), paths.savepoint(SavepointName(name))):
+        savepoint = paths.savepoint(SavepointName(name), CheckpointId(1), Generation(1))
+        for path in (paths.readable, paths.slots, paths.heartbeat(Generation(1)), savepoint):
             assert check_path(path, "root") == path
             assert path.count("/") <= 3
 
@@ -121,7 +122,7 @@ class TestPaths:
             paths.answer(RequestId("r~2")),
             paths.checkpoint(CheckpointId(42), Generation(7)),
             paths.shared_file("0001.sst"),
-            paths.savepoint(SavepointName("v1")),
+            paths.savepoint(SavepointName("v1"), CheckpointId(42), Generation(7)),
             paths.event(1_700_000_000_000, "abc"),
             paths.heartbeat(Generation(7)),
             numbered(paths.slots, SlotNumber(42)),
@@ -135,7 +136,7 @@ class TestPaths:
             "streams/orders/answers/r~2.json",
             "streams/orders/checkpoints/chk-42-g7",
             "streams/orders/shared/0001.sst",
-            "streams/orders/savepoints/v1",
+            "streams/orders/savepoints/v1-42-g7",
             "streams/orders/history/001700000000000-abc.json",
             "fleet/heartbeats/orders.g7.json",
             "streams/orders/slots/00000042.json",

@@ -62,7 +62,7 @@ def complete_snapshot(
     """Write a whole snapshot with one state file (`fields`: what more it has), and its slot. Raises SlotTaken."""
     number, paths = catalogue.next_checkpoint, StreamPaths(catalogue.stream)
     savepoint = SavepointName(name) if name else None
-    folder = paths.savepoint(savepoint) if savepoint else paths.checkpoint(number, generation)
+    folder = paths.savepoint(savepoint, number, generation) if savepoint else paths.checkpoint(number, generation)
     content = f"positions of snapshot {number}\n".encode()
     state = "positions.bin" if savepoint else paths.shared_file(f"positions-{number}-g{generation}.bin")
     store.create(f"{folder}/{state}" if savepoint else state, content)

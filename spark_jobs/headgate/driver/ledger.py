@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
 
 from headgate.coordinator.cut import Group
 from headgate.coordinator.messages import (
@@ -29,7 +30,6 @@ from headgate.coordinator.messages import (
 from headgate.driver.points import KillPoints
 from headgate.driver.shared_state import SharedFiles
 from headgate.driver.snapshots import SnapshotTaker
-from headgate.driver.sweeping import is_of
 from headgate.sink.base import SinkCommitter
 from headgate_contract import wire
 from headgate_contract.errors import Fenced, HeadgateError, SlotTaken, StorageError, StreamFailed
@@ -197,7 +197,7 @@ class Ledger:
         folder = (
             self._paths.checkpoint(action.checkpoint, self._generation)
             if action.name is None
-            else self._paths.savepoint(action.name)
+            else self._paths.savepoint(action.name, action.checkpoint, self._generation)
         )
         metadata = SnapshotMetadata(
             stream=self._stream,
@@ -216,9 +216,11 @@ class Ledger:
         data = metadata.encode()
         self._points.reach("before-metadata")
         try:
-            self._create_metadata(f"{folder}/{METADATA}", data)
+            if not self._store.create(f"{folder}/{METADATA}", data):
+                raise StorageError(f"{folder}/{METADATA} exists already")
         except StorageError as error:
-            self._withdraw(f"{folder}/{METADATA}", data)
+            with suppress(StorageError):
+                self.check_not_fenced()
             self._post(StoreFailed(checkpoint=action.checkpoint, cause=str(error)))
             return
         snapshot = SnapshotRef(
@@ -248,24 +250,6 @@ class Ledger:
         unneeded = self._shared.register(action.checkpoint, metadata.handles() if action.name is None else ())
         self.delete(unneeded, f"checkpoint {action.checkpoint} does not need them any more")
         self._post(Stored(checkpoint=action.checkpoint, snapshot=snapshot, slot=slot))
-
-    def _create_metadata(self, path: str, data: bytes) -> None:
-        """Write it, over an attempt of ours that no slot names, too: a name that a slot has is refused before."""
-        if self._store.create(path, data):
-            return
-        if not is_of(self._store, path, self._stream, self._generation):
-            raise StorageError(f"{path} exists already", hint="choose another name")
-        self.check_not_fenced()
-        self._store.replace(path, data)
-
-    def _withdraw(self, path: str, data: bytes) -> None:
-        """Metadata that no slot will name: if it got there all the same, its name must become free again."""
-        try:
-            self.check_not_fenced()
-            if self._store.read(path) == data:
-                self._store.delete(path)
-        except StorageError as error:
-            log.info("%s was not written, as far as can be seen: %s", path, error)
 
     # ---- commit
 

@@ -190,7 +190,8 @@ class SnapshotTaker:
         if action.name is None:
             where = self._paths.shared_file(name)
             return where, where
-        return f"state/{name}", f"{self._paths.savepoint(action.name)}/state/{name}"
+        folder = self._paths.savepoint(action.name, action.checkpoint, self._generation)
+        return f"state/{name}", f"{folder}/state/{name}"
 
     @contextmanager
     def _uploading(self, action: TakeSnapshot, path: str) -> Iterator[None]:

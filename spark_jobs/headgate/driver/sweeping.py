@@ -30,9 +30,9 @@ def leftovers(
         if folder not in known:
             unfinished.setdefault(folder, []).append(path)
     for folder, files in unfinished.items():
-        metadata = f"{folder}/{METADATA}"  # stays: a frozen life must not delete what a later one puts under this name
-        if metadata not in files or is_of(store, metadata, catalogue.stream, generation - 1):
-            found += [path for path in files if path != metadata]
+        metadata = f"{folder}/{METADATA}"
+        if metadata not in files or _is_of(store, metadata, catalogue.stream, generation - 1):
+            found += files
     if named is not None:
         found += [path for path in _below(store, paths.shared) if path not in named]
     return found
@@ -42,7 +42,7 @@ def _below(store: ObjectStore, folder: str) -> Iterator[str]:
     return (info.path for info in store.list(folder))
 
 
-def is_of(store: ObjectStore, path: str, stream: StreamName, newest: int) -> bool:
+def _is_of(store: ObjectStore, path: str, stream: StreamName, newest: int) -> bool:
     """Whether the metadata at `path` is of `stream` itself, of the life `newest` or an earlier one."""
     try:
         metadata = read_metadata(store.read(path), path)

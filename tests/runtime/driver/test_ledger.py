@@ -29,7 +29,7 @@ from headgate_contract.snapshot import SnapshotKind
 from tests.runtime.driver.ledger_world import STREAM, LedgerWorld, group, handle, snapshot
 
 CHECKPOINT_1 = f"streams/{STREAM}/checkpoints/chk-1-g1/{METADATA}"
-UPGRADE = f"streams/{STREAM}/savepoints/upgrade/{METADATA}"
+UPGRADE = f"streams/{STREAM}/savepoints/upgrade-1-g1/{METADATA}"
 
 
 @pytest.fixture
@@ -99,10 +99,10 @@ def test_the_slot_says_what_is_committed_and_what_is_retired(world: LedgerWorld)
     assert world.catalogue.snapshots[0].id == 2
 
 
-def test_a_savepoint_lies_under_its_name(world: LedgerWorld) -> None:
+def test_a_savepoint_lies_in_a_folder_of_its_own_attempt(world: LedgerWorld) -> None:
     world.do(snapshot(1, "upgrade"))
     event = world.event()
-    assert event.snapshot.folder == f"streams/{STREAM}/savepoints/upgrade"
+    assert event.snapshot.folder == f"streams/{STREAM}/savepoints/upgrade-1-g1"
     assert event.snapshot.kind is SnapshotKind.SAVEPOINT
     assert world.plain.stat(UPGRADE) is not None
 
@@ -112,10 +112,20 @@ def test_f85_metadata_that_somebody_else_wrote_is_not_overwritten(world: LedgerW
     world.do(snapshot(1, "upgrade"))
     event = world.event()
     assert isinstance(event, StoreFailed)
-    assert event.cause == f"{UPGRADE} exists already; choose another name"
+    assert event.cause == f"{UPGRADE} exists already"
     assert world.plain.read(UPGRADE) == b"somebody else's"
     assert len(world.records) == 1
     assert world.ends == []
+
+
+def test_a_frozen_driver_that_wakes_over_a_savepoint_of_its_successor_touches_nothing_of_it(world: LedgerWorld) -> None:
+    """Its own attempt under the same name had not got to its metadata when it froze."""
+    world.start(2)
+    theirs = f"streams/{STREAM}/savepoints/upgrade-1-g2/{METADATA}"
+    world.plain.create(theirs, b"complete")
+    world.do(snapshot(1, "upgrade"))
+    assert [type(error) for error in world.ends] == [Fenced]
+    assert world.plain.read(theirs) == b"complete"
 
 
 def test_metadata_that_cannot_be_written_fails_the_checkpoint_and_not_the_stream(world: LedgerWorld) -> None:
@@ -141,7 +151,7 @@ def test_metadata_whose_fate_is_unknown_does_not_keep_its_name_from_a_second_try
     world.store.lost = (UPGRADE,)
     world.do(snapshot(1, "upgrade"))
     assert isinstance(world.event(), StoreFailed)
-    assert world.plain.stat(UPGRADE) is None
+    assert world.plain.stat(UPGRADE) is not None, "the next life finds it"
     world.do(snapshot(2, "upgrade"))
     assert isinstance(world.event(), Stored)
 

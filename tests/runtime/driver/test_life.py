@@ -19,7 +19,7 @@ from headgate.testing.stand_in import StandInEngine
 from headgate_contract.errors import Fenced, JobInvalid, RestoreRefused, SinkFailed, StreamFailed
 from headgate_contract.heartbeats import StreamState
 from headgate_contract.mailbox import Outcome, RequestKind
-from headgate_contract.paths import METADATA
+from headgate_contract.paths import METADATA, StreamPaths
 from headgate_contract.records import GenerationStarted, SnapshotCompleted, Stopped
 from headgate_contract.snapshot import SnapshotKind
 from jobs.running_number import number
@@ -296,14 +296,14 @@ def test_what_an_earlier_life_left_without_a_slot_goes_and_what_others_put_there
     foreign = {f"{folder}/savepoints/foreign/{METADATA}", f"{folder}/savepoints/foreign/state/a"}
     for path in (*ours, *foreign):
         world.store.create(path, b"what nobody knows")
+    ours.add(f"{folder}/savepoints/half/{METADATA}")
     world.store.create(f"{folder}/savepoints/half/{METADATA}", metadata)
     before = {info.path for info in world.store.list(kept)}
     life = world.begin()
     until(lambda: not [path for path in ours if world.store.stat(path)], "what was left is deleted")
-    life.ask("half", RequestKind.SAVEPOINT, name="half")
-    assert life.answer("half").outcome is Outcome.DONE, "its name is free"
-    life.ask("foreign", RequestKind.SAVEPOINT, name="foreign")
-    assert "exists already" in life.answer("foreign").why
+    for name in ("half", "foreign"):
+        life.ask(name, RequestKind.SAVEPOINT, name=name)
+        assert life.answer(name).outcome is Outcome.DONE, "its name is free"
     assert life.stop() is None
     assert {info.path for info in world.store.list(kept)} == before
     assert not [path for path in foreign if world.store.stat(path) is None]
@@ -333,6 +333,24 @@ def test_a_sink_whose_output_is_not_yet_published_cannot_leave_the_job(world: Li
     world.check_output()
     world.sink_uid = "renamed"
     assert world.begin().stop() is None
+
+
+def test_a_savepoint_of_an_older_release_restores_from_the_folder_that_its_slot_names(world: LifeWorld) -> None:
+    world.write(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StreamPaths, "savepoint", lambda paths, name, *_: f"{paths.savepoints}/{name}")
+        life = world.begin()
+        life.read_all()
+        life.ask("sp", RequestKind.SAVEPOINT, name="old")
+        assert life.answer("sp").result["folder"] == f"streams/{STREAM}/savepoints/old"
+        assert life.stop() is None
+    world.write(1)
+    life = world.begin("old")
+    life.ask("again", RequestKind.SAVEPOINT, name="new")
+    assert str(life.answer("again").result["folder"]).startswith(f"streams/{STREAM}/savepoints/new-")
+    life.read_all()
+    assert life.stop() is None
+    world.check_output()
 
 
 def test_a_damaged_snapshot_that_is_not_restored_is_left_alone(world: LifeWorld) -> None:

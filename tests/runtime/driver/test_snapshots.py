@@ -92,7 +92,7 @@ def test_a_savepoint_is_self_contained_and_its_files_are_named_from_its_own_fold
     stage.complete(1)
     savepoint = stage.complete(2, "upgrade")
     assert all(path.startswith("state/") for path in savepoint.paths)
-    folder = f"streams/{STREAM}/savepoints/upgrade"
+    folder = f"streams/{STREAM}/savepoints/upgrade-2-g3"
     assert stage.files(folder) == [f"{folder}/{path}" for path in savepoint.paths]
 
 

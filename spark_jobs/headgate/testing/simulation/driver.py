@@ -121,7 +121,8 @@ class SimulatedTaker:
         if action.name is None:
             path = where = StreamPaths(STREAM).shared_file(f"{name}.c{action.checkpoint}g{driver.generation}")
         else:
-            path, where = f"state/{name}", f"{StreamPaths(STREAM).savepoint(action.name)}/state/{name}"
+            folder = StreamPaths(STREAM).savepoint(action.name, action.checkpoint, driver.generation)
+            path, where = f"state/{name}", f"{folder}/state/{name}"
         if action.checkpoint in self._uploaded:
             self._uploaded[action.checkpoint].append(where)
         try:
