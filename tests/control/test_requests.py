@@ -95,7 +95,7 @@ class TestWithoutADriver:
         answer = world.control().answer(STREAM, RequestId("stop-1"))
         assert answer is not None
         assert answer.outcome is Outcome.DONE
-        assert answer.result == {"snapshot": 1, "name": "final", "folder": "streams/orders/savepoints/final"}
+        assert answer.result == {"snapshot": 1, "name": "final", "folder": "streams/orders/savepoints/final-1-g1"}
         assert world.control().wait(STREAM, RequestId("stop-1"), 10).outcome is Outcome.DONE
         assert world.control().stop(STREAM, id=RequestId("stop-1")).answer == answer
 
