@@ -10,6 +10,7 @@ from typing import Any
 from headgate_contract import wire
 from headgate_contract.errors import CorruptObject, NewerVersion, SnapshotDamaged
 from headgate_contract.ids import CheckpointId, Generation, SavepointName, StreamName, VertexUid
+from headgate_contract.operator_state import OperatorState
 
 Json = dict[str, Any]
 
@@ -79,6 +80,8 @@ class VertexState:
     descriptors: tuple[Json, ...]
     subtasks: tuple[SubtaskState, ...]
     epoch: int = 0
+    operator_states: Mapping[str, OperatorState] = field(default_factory=dict)
+    """By name: what belongs to no key."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from headgate_contract.heartbeats import Heartbeat, ProcessIdentity, Progress, S
 from headgate_contract.history import Event
 from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName, SlotNumber, StreamName, VertexUid
 from headgate_contract.mailbox import Answer, Outcome, Request, RequestKind
+from headgate_contract.operator_state import OperatorState, OperatorStateKind
 from headgate_contract.records import (
     DecisionRecord,
     Deployed,
@@ -148,6 +149,7 @@ decision_records: st.SearchStrategy[DecisionRecord] = st.one_of(
 )
 
 handles = st.builds(StateHandle, texts, texts, counts, texts)
+operator_states = st.builds(OperatorState, st.sampled_from(OperatorStateKind), few(objects))
 metadata = st.builds(
     SnapshotMetadata,
     stream=names.map(StreamName),
@@ -167,6 +169,9 @@ metadata = st.builds(
             few(objects),
             few(st.builds(SubtaskState, counts, counts, counts, objects, few(handles))),
             counts,
+            st.dictionaries(
+                texts, st.builds(OperatorState, st.sampled_from(OperatorStateKind), few(objects)), max_size=2
+            ),
         ),
         max_size=2,
     ),

@@ -17,6 +17,7 @@ from headgate_contract.ids import (
     VertexUid,
 )
 from headgate_contract.mailbox import Answer, Outcome, Request, RequestKind
+from headgate_contract.operator_state import OperatorState, OperatorStateKind
 from headgate_contract.records import (
     Deployed,
     GenerationStarted,
@@ -253,6 +254,7 @@ HEARTBEAT = VALUES["heartbeat"][1]
 HEARTBEAT_2 = replace(
     HEARTBEAT, process=replace(HEARTBEAT.process, machine="a1b2c3d4e5f60718", namespace="pid:[4026531836]")
 )
+SNAPSHOT = VALUES["snapshot"][1]
 VALUES_2: dict[str, tuple[str, Any]] = {
     "decision-deployed": ("decision", DEPLOYED),
     "decision-stop-wanted": (
@@ -282,6 +284,23 @@ VALUES_2: dict[str, tuple[str, Any]] = {
         ),
     ),
     "slot-stopped": VALUES["slot-stopped"],
+    "snapshot": (
+        "snapshot",
+        replace(
+            SNAPSHOT,
+            vertices={
+                VertexUid("counts"): replace(
+                    SNAPSHOT.vertices[VertexUid("counts")],
+                    operator_states={
+                        "late": OperatorState(OperatorStateKind.LIST, ([["k1", 3], ["k2", 4]], [])),
+                        "seen": OperatorState(OperatorStateKind.UNION, ([1.5], ["a", None])),
+                        "rules": OperatorState(OperatorStateKind.BROADCAST, ({"limit": 10, "on": True},)),
+                        "next id": OperatorState(OperatorStateKind.SINGLE, (None, 17)),
+                    },
+                )
+            },
+        ),
+    ),
 }
 """Those of version 2, likewise: only the kinds that have one."""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headgate_contract import heartbeats, history, mailbox, records, restore, snapshot, wire
+from headgate_contract import heartbeats, history, mailbox, operator_state, records, restore, snapshot, wire
 from headgate_contract.codec import to_plain
 from headgate_contract.ids import SlotNumber
 from headgate_contract.log import ExclusiveLog
@@ -101,6 +101,7 @@ DOCUMENTED: dict[tuple[str, str], type] = {
     ("snapshot", "source"): snapshot.SourceState,
     ("snapshot", "vertex"): snapshot.VertexState,
     ("snapshot", "subtask"): snapshot.SubtaskState,
+    ("snapshot", "operator state"): operator_state.OperatorState,
     ("snapshot", "handle"): snapshot.StateHandle,
     ("snapshot", "group"): snapshot.CommittableGroup,
     ("request", ""): mailbox.Request,
