@@ -19,6 +19,7 @@ KILLS ?= 20
 SEEDS ?= 2000
 BACKEND ?= both
 BREAK ?=
+NUMBERS ?= all
 KEEP ?=
 ARGS ?=
 
@@ -62,6 +63,10 @@ test-pure: $(STAMP) ## the tests that need no Spark, Airflow or server, with the
 .PHONY: spec
 spec: $(STAMP) ## each behaviour of docs/behaviours.md with the tests that cover it, run now
 	$(PY) -m pytest -m "not slow" -q --spec
+
+.PHONY: spec-break
+spec-break: $(STAMP) ## reverse behaviours one after the other: a test of each must fail (NUMBERS=44,162 for some)
+	$(PY) -m pytest -m "$(PURE)" -q --spec-break $(NUMBERS)
 
 .PHONY: test-minio
 test-minio: $(STAMP) ## the S3 tests against a real MinIO (needs Go once; cached in HEADGATE_CACHE)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytest_plugins = ["tests.house_rules", "tests.spec.listing"]
+pytest_plugins = ["tests.house_rules", "tests.spec.listing", "tests.spec.breaking"]
 
 pytest.register_assert_rewrite(  # shared suites and worlds: their assertions say what they compared
     *(f"tests.runtime.state.{name}" for name in ("samples", "suite_refusals", "suite_tables", "suite_versions"))

@@ -15,6 +15,7 @@ RULES = (
     "tests/conftest.py",
     "tests/house_rules.py",
     "tests/spec/__init__.py",
+    "tests/spec/breaking.py",
     "tests/spec/listing.py",
     "tests/spec/table.py",
 )

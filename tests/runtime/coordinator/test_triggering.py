@@ -61,6 +61,7 @@ def test_checkpointing_is_off_until_an_interval_is_set() -> None:
 def test_f161_a_person_can_trigger_a_checkpoint(options: CheckpointOptions) -> None:
     world = World(options)
     world.request("now")
+    assert world.pending == [1]
     world.complete(1)
     answer = world.replies[RequestId("now")]
     assert isinstance(answer, Reply)
