@@ -11,6 +11,7 @@ from typing import Any
 from headgate_contract import wire
 from headgate_contract.errors import CorruptObject, ObjectMissing
 from headgate_contract.ids import StreamName
+from headgate_contract.measures import Measures
 from headgate_contract.paths import StreamPaths, moment_of
 from headgate_contract.store import ObjectStore
 
@@ -28,6 +29,7 @@ class Event:
     generation: int | None = None
     text: str = ""
     details: Mapping[str, Any] = field(default_factory=dict)
+    measures: Measures | None = None
 
 
 def record_event(store: ObjectStore, stream: StreamName, event: Event) -> None:

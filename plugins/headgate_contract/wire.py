@@ -19,7 +19,7 @@ VERSIONS = {
     "request": 1,
     "answer": 1,
     "heartbeat": 3,
-    "event": 1,
+    "event": 2,
     "snapshot": 2,
     "stream": 1,
     "manifest": 1,

@@ -17,6 +17,7 @@ from headgate_contract.ids import (
     VertexUid,
 )
 from headgate_contract.mailbox import Answer, Outcome, Request, RequestKind
+from headgate_contract.measures import CheckpointCost, RecoveryKind, RecoveryTime
 from headgate_contract.operator_state import OperatorState, OperatorStateKind
 from headgate_contract.records import (
     Deployed,
@@ -299,6 +300,52 @@ VALUES_2: dict[str, tuple[str, Any]] = {
                     },
                 )
             },
+        ),
+    ),
+    "event": VALUES["event"],
+    "event-checkpoint": (
+        "event",
+        Event(
+            at_ms=1_700_000_000_000,
+            what="checkpoint",
+            outcome="EXECUTED",
+            by="driver",
+            generation=7,
+            text="checkpoint 45 is complete and committed",
+            measures=CheckpointCost(
+                checkpoint=CheckpointId(45),
+                kind=SnapshotKind.CHECKPOINT,
+                due_ms=1_699_999_999_900,
+                barrier_ms=40.5,
+                snapshot_ms=0.25,
+                persist_ms=33.0,
+                coordination_ms=17.5,
+                uploaded_bytes=4096,
+                uploaded_files=2,
+                full_bytes=65_536,
+            ),
+        ),
+    ),
+    "event-start": (
+        "event",
+        Event(
+            at_ms=1_700_000_000_000,
+            what="start",
+            outcome="EXECUTED",
+            by="driver",
+            generation=7,
+            text="generation 7 runs",
+            measures=RecoveryTime(
+                kind=RecoveryKind.RECOVERY,
+                generation=Generation(7),
+                snapshot=CheckpointId(42),
+                detect_ms=21_000.0,
+                redeploy_ms=8000.5,
+                load_state_ms=700.25,
+                reset_source_ms=120.0,
+                reset_sink_ms=30.0,
+                loaded_bytes=65_536,
+            ),
         ),
     ),
 }

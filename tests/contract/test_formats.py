@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headgate_contract import heartbeats, history, mailbox, operator_state, records, restore, snapshot, wire
+from headgate_contract import heartbeats, history, mailbox, measures, operator_state, records, restore, snapshot, wire
 from headgate_contract.codec import to_plain
 from headgate_contract.ids import SlotNumber
 from headgate_contract.log import ExclusiveLog
@@ -110,6 +110,8 @@ DOCUMENTED: dict[tuple[str, str], type] = {
     ("heartbeat", "process"): heartbeats.ProcessIdentity,
     ("heartbeat", "progress"): heartbeats.Progress,
     ("event", ""): history.Event,
+    ("event", "`checkpoint-cost`: what a checkpoint or savepoint cost"): measures.CheckpointCost,
+    ("event", "`recovery-time`: how long the way back took"): measures.RecoveryTime,
     ("stream", ""): records.StreamCopy,
 }
 
