@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headgate.coordinator.cut import Cut, Group, StagedOutput
 from headgate.coordinator.messages import (
@@ -139,7 +139,7 @@ class Coordinator:
                 self.busy = False
                 self._doom = self._doom or FailStream(cause=cause)
             case Trigger():
-                return self._enqueue(event)
+                return self._enqueue(replace(event, due_ms=now_ms))
             case Cancel():
                 return self._cancel(event)
             case Acknowledged():
@@ -213,7 +213,7 @@ class Coordinator:
         due = self._next_periodic()
         if due is not None and now_ms >= due:
             self._periodic.triggered(now_ms)
-            actions.append(self._barrier(Trigger(reason="interval"), now_ms))
+            actions.append(self._barrier(Trigger(reason="interval", due_ms=self._periodic.waited_since(due)), now_ms))
         return actions
 
     def _barrier_wanted(self) -> int | None:
@@ -237,7 +237,7 @@ class Coordinator:
         cause = f"it expired after {waited} ms: the running micro-batch let no barrier pass"
         self.failed += 1
         self._failed_periodic(checkpoint, cause)
-        return [self._aborted(checkpoint, cause)]
+        return [replace(self._aborted(checkpoint, cause), held_up_ms=waited)]
 
     def _barrier(self, trigger: Trigger, now_ms: int) -> Action:
         checkpoint = self.next_id
@@ -246,7 +246,14 @@ class Coordinator:
         staged = self._staged_up_to(checkpoint).handles
         self.staged = StagedOutput()
         self.pending[checkpoint] = PendingCheckpoint(checkpoint, trigger, self.cut, now_ms, set(self.participants))
-        return TakeSnapshot(checkpoint=checkpoint, kind=trigger.kind, name=trigger.name, cut=self.cut, staged=staged)
+        return TakeSnapshot(
+            checkpoint=checkpoint,
+            kind=trigger.kind,
+            name=trigger.name,
+            cut=self.cut,
+            staged=staged,
+            due_ms=trigger.due_ms,
+        )
 
     def _staged_up_to(self, checkpoint: CheckpointId) -> StagedOutput:
         """Everything staged before this barrier that no completed snapshot has: a failed attempt's rolls on."""

@@ -25,6 +25,8 @@ class Trigger:
     keep: CheckpointId | None = None
     """A checkpoint that is to be restored next: from now on it is not retired."""
     reason: str = ""
+    due_ms: int = 0
+    """From when on it could be carried out; the coordinator's own entry."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +52,6 @@ class Acknowledged:
     participant: str
     vertices: Mapping[VertexUid, VertexState] = field(default_factory=dict)
     sources: Mapping[VertexUid, SourceState] = field(default_factory=dict)
-    uploaded: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +126,8 @@ class TakeSnapshot:
     name: SavepointName | None
     cut: Cut
     staged: Staged
+    due_ms: int = 0
+    """From when on its barrier could have passed, but for the running step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,6 +169,8 @@ class NotifyAborted:
     checkpoint: CheckpointId
     cause: str
     latest_completed: CheckpointId | None
+    held_up_ms: int = 0
+    """For how long its barrier had been due, if it never passed."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,6 +27,7 @@ from headgate.coordinator.messages import (
     StoreSnapshot,
     WriteStopped,
 )
+from headgate.driver.checkpoint_meter import CheckpointMeter
 from headgate.driver.points import KillPoints
 from headgate.driver.shared_state import SharedFiles
 from headgate.driver.snapshots import SnapshotTaker
@@ -37,6 +38,7 @@ from headgate_contract.history import Event as HistoryEvent
 from headgate_contract.history import record_event
 from headgate_contract.ids import CheckpointId, Generation, SlotNumber, StreamName, VertexUid
 from headgate_contract.mailbox import Answer, Mailbox, Outcome
+from headgate_contract.measures import Measures
 from headgate_contract.paths import METADATA, StreamPaths
 from headgate_contract.records import GenerationStarted, SlotLog, SlotRecord, SnapshotCompleted, Stopped
 from headgate_contract.snapshot import CommittableGroup, SnapshotMetadata, SnapshotRef
@@ -96,6 +98,7 @@ class Ledger:
         self._fenced_said = False
         self._over = False
         self.taker: SnapshotTaker | None = None
+        self.meter = CheckpointMeter()
 
     def perform(self, action: Action) -> None:
         """Queue an action; what becomes of it is posted to the coordinator."""
@@ -316,7 +319,8 @@ class Ledger:
         self._points.reach("before-notify")
         if self.taker is not None:
             self.taker.forget(action.checkpoint)
-        self.say(action.snapshot.kind.value, "EXECUTED", f"{action.snapshot} is complete and committed")
+        cost = self.meter.completed(action.checkpoint)
+        self.say(action.snapshot.kind.value, "EXECUTED", f"{action.snapshot} is complete and committed", cost)
         self.dispose(action.retired)
         self._points.reach("after-notify")
 
@@ -356,13 +360,20 @@ class Ledger:
     def _notify_aborted(self, action: NotifyAborted) -> None:
         if self.taker is not None:
             self.taker.discard(action.checkpoint)
-        self.say("checkpoint", "FAILED", f"checkpoint {action.checkpoint} was given up: {action.cause}")
+        cost = self.meter.aborted(action)
+        self.say(cost.kind.value, "FAILED", f"{cost.kind.value} {action.checkpoint} was given up: {action.cause}", cost)
 
-    def say(self, what: str, outcome: str, text: str) -> None:
+    def say(self, what: str, outcome: str, text: str, measures: Measures | None = None) -> None:
         """Put an event into the stream's history; if that fails, into the log only."""
         log.info("%s %s: %s", what, outcome, text)
         event = HistoryEvent(
-            at_ms=_wall_ms(), what=what, outcome=outcome, by="driver", generation=self._generation, text=text
+            at_ms=_wall_ms(),
+            what=what,
+            outcome=outcome,
+            by="driver",
+            generation=self._generation,
+            text=text,
+            measures=measures,
         )
         try:
             record_event(self._store, self._stream, event)

@@ -24,10 +24,12 @@ from headgate.coordinator.messages import (
     Trigger,
 )
 from headgate.coordinator.policy import CheckpointOptions
+from headgate.driver.checkpoint_meter import CheckpointMeter
 from headgate.driver.engine import MicroBatch
 from headgate.driver.ledger import Ledger
 from headgate.driver.loop import CoordinatorLoop, StreamEnding
 from headgate.driver.pulse import Ear, Heart
+from headgate.driver.recovery_watch import RecoveryWatch
 from headgate.driver.restoring import Restorer
 from headgate.driver.setup import LifeSetup
 from headgate.driver.shared_state import SharedFiles
@@ -40,6 +42,7 @@ from headgate.step.task import BatchIdentity, KeyedStage, SinkStage, StepAck, St
 from headgate_contract.errors import HeadgateError, StreamFailed
 from headgate_contract.heartbeats import Progress, StreamState
 from headgate_contract.ids import CheckpointId, Generation, VertexUid
+from headgate_contract.measures import CheckpointCost
 from headgate_contract.paths import StreamPaths
 
 log = logging.getLogger(__name__)
@@ -75,11 +78,15 @@ class Life:
         }
         self._shared = SharedFiles()
         self._folders: dict[CheckpointId, str] = {}
+        self._meter = CheckpointMeter(self._note_cost)
 
     # ---- the life
 
     def run(self) -> None:
         """Live until stopped. Raises what ended the life: Fenced, StreamFailed or whatever went wrong."""
+        setup, slot = self._setup, self._setup.catalogue.newest_slot
+        assert slot is not None
+        self._watch = RecoveryWatch.of_launch(setup.store, setup.stream, setup.started, slot)
         self._ledger = self._make_ledger()
         self._ledger.say("start", "ISSUED", f"generation {self._generation}: {self._setup.started.decision.reason}")
         try:
@@ -97,7 +104,16 @@ class Life:
         self._stop_asked.set()
 
     def _restorer(self) -> Restorer:
-        return Restorer(self._setup, self._vertex, self._sinks, self._shared, self._folders, self._ledger, self._heart)
+        return Restorer(
+            self._setup,
+            self._vertex,
+            self._sinks,
+            self._shared,
+            self._folders,
+            self._ledger,
+            self._heart,
+            self._watch,
+        )
 
     # ---- run
 
@@ -156,7 +172,7 @@ class Life:
         )
         for group in groups:
             coordinator.committed.add(group.id)  # the sinks began with them
-        self._loop = CoordinatorLoop(coordinator, self._perform)
+        self._loop = CoordinatorLoop(coordinator, self._perform, self._meter)
         self._taker = SnapshotTaker(
             store=setup.store,
             paths=StreamPaths(setup.stream),
@@ -167,9 +183,11 @@ class Life:
             sinks=self._sinks,
             shared=self._shared,
             post=self._loop.post,
+            meter=self._meter,
             points=setup.points,
         )
         self._ledger.taker = self._taker
+        self._ledger.meter = self._meter
         self._ear = Ear(
             setup.store,
             setup.stream,
@@ -181,12 +199,13 @@ class Life:
         )
         self._loop.start()
         setup.points.reach("before-seed")
-        self._engine.begin(dict(cut.positions[self._source]), self._on_batch)
+        with self._watch.term("reset_source"):
+            self._engine.begin(dict(cut.positions[self._source]), self._on_batch)
         setup.points.reach("after-seed")
         self._heart.note(lambda progress: replace(progress, spark_ui=self._engine.facts().get("spark_ui")))
         self._heart.become(StreamState.RUNNING)
         self._ear.start()
-        self._ledger.say("start", "EXECUTED", f"generation {self._generation} runs")
+        self._ledger.say("start", "EXECUTED", f"generation {self._generation} runs", self._watch.runs())
 
     def _perform(self, action: Action) -> None:
         if isinstance(action, TakeSnapshot):
@@ -209,6 +228,10 @@ class Life:
             return replace(progress, checkpoints=progress.checkpoints + 1, last_snapshot=action.checkpoint)
 
         self._heart.note(change, soon=True)
+
+    def _note_cost(self, cost: CheckpointCost) -> None:
+        measured = {"checkpoint_ms": round(cost.total_ms, 1), "checkpoint_bytes": float(cost.uploaded_bytes)}
+        self._heart.note(lambda progress: replace(progress, extra={**progress.extra, **measured}))
 
     def _on_batch(self, batch: MicroBatch) -> None:
         """One micro-batch, in the engine's thread: leave, step, acks, position, done."""

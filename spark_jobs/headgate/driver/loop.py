@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from headgate.coordinator.coordinator import Coordinator
 from headgate.coordinator.cut import Cut
 from headgate.coordinator.messages import Action, BatchBegun, Event, FailStream, Tick
+from headgate.driver.checkpoint_meter import CheckpointMeter, now_ms
 
 log = logging.getLogger(__name__)
 
@@ -33,9 +34,12 @@ class Grant:
 class CoordinatorLoop:
     """Owns the coordinator. Everybody else sends it messages; it does no I/O."""
 
-    def __init__(self, coordinator: Coordinator, perform: Callable[[Action], None]) -> None:
+    def __init__(
+        self, coordinator: Coordinator, perform: Callable[[Action], None], meter: CheckpointMeter | None = None
+    ) -> None:
         self._coordinator = coordinator
         self._perform = perform
+        self._meter = meter or CheckpointMeter()
         self._inbox: queue.SimpleQueue[tuple[Event, Future[Grant] | None] | None] = queue.SimpleQueue()
         self._parked: list[Future[Grant]] = []
         self._thread = threading.Thread(target=self._run, name="coordinator", daemon=True)
@@ -131,7 +135,10 @@ class CoordinatorLoop:
             return (Tick(), None)
 
     def _handle(self, event: Event) -> None:
+        began_ms = now_ms()
         actions = self._coordinator.handle(event, self.now_ms())
         self._pinned = tuple(pending.cut for pending in self._coordinator.pending.values())
+        self._meter.saw(event, actions, began_ms)
         for action in actions:
             self._perform(action)
+        self._meter.passed(actions)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from headgate.coordinator.cut import Cut, Group
 from headgate.driver.ledger import Ledger
 from headgate.driver.pulse import Heart
+from headgate.driver.recovery_watch import RecoveryWatch
 from headgate.driver.setup import LifeSetup
 from headgate.driver.shared_state import SharedFiles
 from headgate.driver.sweeping import leftovers
@@ -42,6 +43,7 @@ class Restorer:
         folders: dict[CheckpointId, str],
         ledger: Ledger,
         heart: Heart,
+        watch: RecoveryWatch,
     ) -> None:
         self._setup = setup
         self._vertex = vertex
@@ -50,6 +52,7 @@ class Restorer:
         self._folders = folders
         self._ledger = ledger
         self._heart = heart
+        self._watch = watch
         self._source = setup.plan.source.uid
         self._generation = setup.started.generation
         self._opening_failed: BaseException | None = None
@@ -80,7 +83,9 @@ class Restorer:
         self._ledger.check_not_fenced()  # after the listing: so nothing in it is a successor's
         self._ledger.delete(left, "earlier lives left them, and no snapshot names them")
         history = sink_history(self._setup.store, self._setup.catalogue, ref, metadata)
-        for uid, report in begin_sinks(self._sinks, history).items():
+        with self._watch.term("reset_sink"):
+            reports = begin_sinks(self._sinks, history)
+        for uid, report in reports.items():
             log.info("sink %s: %s", uid, report)
         self._note_replay(cut)
         carried = metadata.committables if metadata is not None else ()
@@ -98,9 +103,12 @@ class Restorer:
         versions = {}
         if self._vertex is not None and self._vertex.uid in metadata.vertices:
             identity = f"g{self._generation}.restore"
-            restored = restore_vertex(files, metadata.vertices[self._vertex.uid], self._vertex, identity)
+            with self._watch.term("load_state"):
+                restored = restore_vertex(files, metadata.vertices[self._vertex.uid], self._vertex, identity)
+            self._watch.loaded(restored.bytes)
             versions[self._vertex.uid] = restored.versions
-        position = self._setup.engine.book.load(metadata.sources[self._source], files.read)
+        with self._watch.term("reset_source"):
+            position = self._setup.engine.book.load(metadata.sources[self._source], files.read)
         epoch = max((vertex.epoch for vertex in metadata.vertices.values()), default=0)
         return Cut(
             epoch=epoch,

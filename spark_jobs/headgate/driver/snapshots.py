@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from headgate.coordinator.messages import Acknowledged, Declined, Event, TakeSnapshot
+from headgate.driver.checkpoint_meter import CheckpointMeter
 from headgate.driver.checksums import file_sha256
 from headgate.driver.points import NO_POINTS, KillPoints
 from headgate.driver.shared_state import SharedFiles
@@ -53,6 +54,7 @@ class SnapshotTaker:
         sinks: Mapping[VertexUid, SinkCommitter],
         shared: SharedFiles,
         post: Callable[[Event], None],
+        meter: CheckpointMeter,
         points: KillPoints = NO_POINTS,
     ) -> None:
         self._store = store
@@ -65,6 +67,7 @@ class SnapshotTaker:
         self._shared = shared
         self._post = post
         self._points = points
+        self._meter = meter
         self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="upload")
         self._uploaded: dict[CheckpointId, list[str]] = {}
         """What was uploaded for each attempt that is not over."""
@@ -136,6 +139,7 @@ class SnapshotTaker:
             path, where = self._place(action, name)
             with self._uploading(action, where):
                 self._store.create(where, data)
+            self._meter.uploaded(action.checkpoint, len(data))
             return StateHandle(name, path, len(data), wire.sha256(data))
 
         position = dict(action.cut.positions[self._source])
@@ -145,7 +149,6 @@ class SnapshotTaker:
         )
 
     def _state(self, action: TakeSnapshot, vertex: StatefulVertex, base: Mapping[str, StateHandle]) -> Acknowledged:
-        uploaded = 0
         here: dict[str, StateHandle] = {}  # after a rescale several subtasks have parts of one file
         subtasks = []
         descriptors: dict[str, dict[str, object]] = {}
@@ -156,7 +159,6 @@ class SnapshotTaker:
                 handle = base.get(file.name) or here.get(file.name)
                 if handle is None:
                     handle = here[file.name] = self._upload(action, file.name, file.path)
-                    uploaded += handle.length
                 handles.append(handle)
             key_groups = subtask_range(subtask, vertex.parallelism, vertex.max_parallelism)
             subtasks.append(SubtaskState(subtask, key_groups.start, key_groups.end, body, tuple(handles)))
@@ -173,7 +175,6 @@ class SnapshotTaker:
             checkpoint=action.checkpoint,
             participant=f"state {vertex.uid}",
             vertices={vertex.uid: state},
-            uploaded=uploaded,
         )
 
     def _upload(self, action: TakeSnapshot, name: str, local: Path) -> StateHandle:
@@ -182,6 +183,7 @@ class SnapshotTaker:
         self._points.reach("before-upload", action.checkpoint)
         with self._uploading(action, where):
             length = self._store.upload(local, where)
+        self._meter.uploaded(action.checkpoint, length)
         self._points.reach("after-upload", action.checkpoint)
         return StateHandle(name, path, length, checksum)
 

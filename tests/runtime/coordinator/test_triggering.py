@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.coordinator.messages import Action, Reply, TakeSnapshot
+from headgate.coordinator.messages import Action, NotifyAborted, Reply, TakeSnapshot
 from headgate.coordinator.policy import CheckpointOptions
 from headgate_contract.errors import BadConfiguration
 from headgate_contract.ids import CheckpointId, RequestId
@@ -101,6 +101,7 @@ def test_a_step_that_lets_no_barrier_pass_is_a_checkpoint_that_expires(asked: bo
     world.pass_time(1)
     world.settle()
     assert world.aborted() == {1: "it expired after 5000 ms: the running micro-batch let no barrier pass"}
+    assert [notice.held_up_ms for notice in world.notices if isinstance(notice, NotifyAborted)] == [5000]
     assert world.failures == [], "one may fail"
     world.pass_time(5000)
     world.settle()
@@ -125,6 +126,21 @@ def test_a_long_step_that_ends_in_time_is_no_failure_and_neither_is_one_without_
     world.begin()
     assert world.coordinator.next_deadline() is None
     assert world.pass_time(10_000_000) == []
+
+
+def test_each_barrier_says_since_when_it_was_due() -> None:
+    """What the running step kept it waiting for, and not what an older checkpoint did."""
+    world = World(CheckpointOptions(interval_ms=1000, max_concurrent=2))
+    world.begin()
+    world.pass_time(1400)  # due at 2000
+    world.request("now")  # at 2400
+    world.pass_time(300)
+    world.finish()
+    by_hand, periodic = (attempt.take for attempt in world.open_attempts)
+    assert (by_hand.due_ms, periodic.due_ms) == (2400, 2000)
+    world.pass_time(1600)
+    world.complete(1)
+    assert [attempt.take.due_ms for attempt in world.open_attempts] == [2000, world.now_ms], "it could not pass before"
 
 
 def test_an_idle_stream_has_checkpoints_too() -> None:

@@ -12,7 +12,8 @@ import pyarrow as pa
 
 import headgate
 from headgate.coordinator.cut import Cut
-from headgate.coordinator.messages import Acknowledged, Declined, Event, TakeSnapshot
+from headgate.coordinator.messages import Acknowledged, Declined, Event, TakeSnapshot, Tick
+from headgate.driver.checkpoint_meter import CheckpointMeter, now_ms
 from headgate.driver.shared_state import SharedFiles
 from headgate.driver.snapshots import SnapshotTaker
 from headgate.source.positions import PositionBook
@@ -61,6 +62,7 @@ class Stage:
         self.faults = Faults()
         self.sink = PreparingCommitter()
         self.shared = SharedFiles()
+        self.meter = CheckpointMeter()
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self.position: dict[str, Any] = {"batch": 0}
         self.taker = SnapshotTaker(
@@ -80,6 +82,7 @@ class Stage:
             sinks={OUT: self.sink},
             shared=self.shared,
             post=self.events.put,
+            meter=self.meter,
         )
 
     def batch(self, *users: str) -> None:
@@ -87,19 +90,19 @@ class Stage:
 
     def take(self, number: int, name: str | None = None) -> None:
         """The barrier of a snapshot has passed."""
-        self.taker.take(
-            TakeSnapshot(
-                checkpoint=CheckpointId(number),
-                kind=SnapshotKind.SAVEPOINT if name else SnapshotKind.CHECKPOINT,
-                name=SavepointName(name) if name else None,
-                cut=Cut(
-                    epoch=self.vertex.epoch,
-                    versions={COUNTS: dict(self.vertex.versions)},
-                    positions={LINES: dict(self.position)},
-                ),
-                staged={OUT: ({"staged": f"file-{number}"},)},
-            )
+        action = TakeSnapshot(
+            checkpoint=CheckpointId(number),
+            kind=SnapshotKind.SAVEPOINT if name else SnapshotKind.CHECKPOINT,
+            name=SavepointName(name) if name else None,
+            cut=Cut(
+                epoch=self.vertex.epoch,
+                versions={COUNTS: dict(self.vertex.versions)},
+                positions={LINES: dict(self.position)},
+            ),
+            staged={OUT: ({"staged": f"file-{number}"},)},
         )
+        self.meter.saw(Tick(), [action], now_ms())
+        self.taker.take(action)
 
     def answers(self) -> dict[str, Acknowledged | Declined]:
         """What each part of one snapshot has to say."""
@@ -117,7 +120,9 @@ class Stage:
         assert set(answers) == set(PARTS)
         acks = [answer for answer in answers.values() if isinstance(answer, Acknowledged)]
         assert len(acks) == len(PARTS), answers
-        snapshot = Snapshot(number, acks)
+        cost = self.meter.completed(CheckpointId(number))
+        assert cost is not None
+        snapshot = Snapshot(number, acks, cost.uploaded_bytes)
         if confirm:
             self.taker.forget(CheckpointId(number))
             if name is None:
@@ -132,12 +137,12 @@ class Stage:
 class Snapshot:
     """What the acks of a snapshot add up to."""
 
-    def __init__(self, number: int, acks: list[Acknowledged]) -> None:
+    def __init__(self, number: int, acks: list[Acknowledged], uploaded: int) -> None:
+        self.uploaded = uploaded
         self.vertices: dict[VertexUid, VertexState] = {
             uid: state for ack in acks for uid, state in ack.vertices.items()
         }
         self.sources: dict[VertexUid, SourceState] = {uid: state for ack in acks for uid, state in ack.sources.items()}
-        self.uploaded = sum(ack.uploaded for ack in acks)
         self.metadata = SnapshotMetadata(
             stream=STREAM,
             id=CheckpointId(number),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
+from headgate.coordinator.cut import Cut
 from headgate.coordinator.messages import (
     CommitGroups,
     Committed,
@@ -16,13 +18,17 @@ from headgate.coordinator.messages import (
     Reply,
     Stored,
     StoreFailed,
+    TakeSnapshot,
+    Tick,
     WriteStopped,
 )
 from headgate.driver.ledger import Action
 from headgate.recovery.fetch import SnapshotFiles
 from headgate_contract.errors import Fenced, SinkFailed, SlotTaken, StorageError, StreamFailed
-from headgate_contract.ids import CheckpointId, Generation, RequestId
+from headgate_contract.history import read_history
+from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName
 from headgate_contract.mailbox import Answer, Mailbox, Outcome
+from headgate_contract.measures import CheckpointCost
 from headgate_contract.paths import METADATA
 from headgate_contract.records import SnapshotCompleted, Stopped
 from headgate_contract.snapshot import SnapshotKind
@@ -358,6 +364,19 @@ def test_history_tells_of_completions_and_of_attempts_given_up(world: LedgerWorl
         ("checkpoint", "checkpoint 1 is complete and committed"),
         ("checkpoint", "checkpoint 2 was given up: it expired"),
     }
+
+
+def test_what_an_attempt_cost_is_told_with_its_end_whatever_that_was(world: LedgerWorld) -> None:
+    take = TakeSnapshot(
+        checkpoint=CheckpointId(1), kind=SnapshotKind.CHECKPOINT, name=None, cut=Cut(epoch=1), staged={}
+    )
+    savepoint = replace(take, checkpoint=CheckpointId(2), kind=SnapshotKind.SAVEPOINT, name=SavepointName("weekly"))
+    world.ledger.meter.saw(Tick(), [take, savepoint], 0.0)
+    world.do(complete(world, 1), aborted(2), aborted(3))
+    told = {event.text: event.measures for event in read_history(world.plain, STREAM)}
+    assert [type(cost) for cost in told.values()] == [CheckpointCost] * 3
+    assert "savepoint 2 was given up: it expired" in told, "also that it was a savepoint"
+    assert [cost.checkpoint for cost in told.values() if isinstance(cost, CheckpointCost)] == [1, 2, 3]
 
 
 def test_a_history_that_cannot_be_written_stops_nobody(world: LedgerWorld) -> None:

@@ -18,7 +18,9 @@ from headgate.step.task import StepAck, StepTask
 from headgate.testing.stand_in import StandInEngine
 from headgate_contract.errors import Fenced, JobInvalid, RestoreRefused, SinkFailed, StreamFailed
 from headgate_contract.heartbeats import StreamState
+from headgate_contract.history import read_history
 from headgate_contract.mailbox import Outcome, RequestKind
+from headgate_contract.measures import CheckpointCost, RecoveryKind, RecoveryTime
 from headgate_contract.paths import METADATA, StreamPaths
 from headgate_contract.records import GenerationStarted, SnapshotCompleted, Stopped
 from headgate_contract.snapshot import SnapshotKind
@@ -81,6 +83,30 @@ def test_older_checkpoints_are_retired_with_their_files_and_the_heart_tells_of_p
     assert beat.progress.checkpoints >= 5
     assert beat.progress.records == world.written
     assert beat.progress.last_snapshot is not None
+
+
+def test_every_checkpoint_and_every_start_tells_what_it_cost_and_the_heart_of_the_last(world: LifeWorld) -> None:
+    for _ in range(2):
+        world.write(2)
+        life = world.begin()
+        life.read_all()
+        life.until_completed(1)
+        assert life.stop() is None
+    told = [event.measures for event in read_history(world.store, STREAM)]
+    costs = [cost for cost in told if isinstance(cost, CheckpointCost)]
+    assert {cost.checkpoint for cost in costs} == {ref.id for ref in world.catalogue.completed}
+    assert sum(cost.uploaded_bytes for cost in costs) > 0
+    assert all(0 <= cost.uploaded_bytes <= (cost.full_bytes or 0) for cost in costs)
+    assert all(cost.snapshot_ms > 0 and cost.coordination_ms > 0 for cost in costs)
+    ways = [way for way in told if isinstance(way, RecoveryTime)]
+    assert [(way.generation, way.kind) for way in ways] == [(1, RecoveryKind.START), (2, RecoveryKind.START)]
+    assert ways[0].loaded_bytes == 0
+    assert ways[1].loaded_bytes > 0
+    assert ways[1].snapshot is not None
+    assert min(ways[1].load_state_ms, ways[1].reset_source_ms, ways[1].reset_sink_ms, ways[1].redeploy_ms) > 0
+    extra = world.heartbeat(2).progress.extra
+    assert extra["checkpoint_ms"] > 0
+    assert "checkpoint_bytes" in extra
 
 
 def test_people_ask_for_savepoints_and_for_a_stop_and_are_answered(world: LifeWorld) -> None:
