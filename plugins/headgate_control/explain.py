@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from headgate_contract.catalogue import Catalogue
 from headgate_contract.errors import CorruptObject, ObjectMissing
+from headgate_contract.fitting import JobShape, fit
 from headgate_contract.ids import CheckpointId, Generation, VertexUid
 from headgate_contract.paths import METADATA
 from headgate_contract.records import Deployed
@@ -24,7 +25,6 @@ from headgate_contract.settings import Settings
 from headgate_contract.snapshot import SnapshotKind, SnapshotMetadata, SnapshotRef, StateHandle, decode_metadata
 from headgate_contract.store import ObjectStore
 from headgate_contract.wire import sha256
-from headgate_control.fitting import misfit
 from headgate_control.outcomes import Explanation
 
 CHECKSUM_BUDGET = 256 << 20
@@ -50,8 +50,14 @@ def explain(
     Which snapshots are damaged, or do not fit what is deployed, is found out for those that matter: decide, look at
     what was decided on, decide again.
     """
-    inspector = Inspector(store, lambda metadata: misfit(metadata, deployed, None if live else catalogue.committed))
     settings = Settings(deployed.settings)
+    shape, committed = JobShape.of(deployed.plan, settings), None if live else catalogue.committed
+
+    def misfit(metadata: SnapshotMetadata) -> str | None:
+        refusal = fit(metadata, shape, committed).refusal(())
+        return str(refusal) if refusal is not None else None
+
+    inspector = Inspector(store, misfit)
     while True:
         decision = decide_restore(
             RestoreFacts(

@@ -89,7 +89,7 @@ def test_a_savepoint_is_taken_and_told_to_whom_it_may_concern(fleet: SmallFleet)
     assert run.state == "success"
     taken = run.returned("savepoint")
     assert (taken["stream"], taken["name"], taken["generation"]) == ("counts", "before-lunch", 1)
-    assert taken["folder"] == "streams/counts/savepoints/before-lunch"
+    assert taken["folder"] == f"streams/counts/savepoints/before-lunch-{taken['snapshot']}-g1"
     size = sum(path.stat().st_size for path in (fleet.folder / "root" / taken["folder"]).rglob("*") if path.is_file())
     assert taken["size"] == size
     assert asset_events("headgate-savepoint-counts")[-1] == taken
@@ -119,7 +119,7 @@ def test_a_stop_takes_a_last_savepoint_and_is_safe_to_repeat(fleet: SmallFleet) 
     dag = load_dag(FLEET, "headgate_stop")
     first = run_dag(dag, COUNTS | {"name": "the-last"}, at=NOON)
     assert first.state == "success"
-    assert first.returned("stop")["folder"] == "streams/counts/savepoints/the-last"
+    assert first.returned("stop")["folder"].startswith("streams/counts/savepoints/the-last-")
     assert fleet.control.status("counts").condition is Condition.STOPPED
     cleared, pressed_again = run_dag(dag, COUNTS | {"name": "the-last"}, at=NOON), run_dag(dag, COUNTS)
     assert cleared.returned("stop") == first.returned("stop")

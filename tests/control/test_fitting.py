@@ -51,12 +51,20 @@ def test_what_ran_fits_its_own_snapshot(crashed: World) -> None:
 @pytest.mark.parametrize(
     ("plan", "settings", "why"),
     [
-        (PLAN, {"pipeline__max_parallelism": "64"}, "max-parallelism is 128, what is deployed has 64"),
-        (PLAN | {"vertices": [{"uid": "sums", "kind": "keyed"}]}, {}, "has state of counts, which the deployed job"),
-        (PLAN | {"vertices": STATELESS}, {}, "has state of counts, which the deployed job"),
-        (PLAN | {"sources": {"words": {"kind": "files"}}}, {}, "has positions of lines, the deployed job reads words"),
+        (PLAN, {"pipeline__max_parallelism": "64"}, "has max-parallelism 128, the job is set to 64"),
+        (
+            PLAN | {"vertices": [{"uid": "sums", "kind": "keyed"}]},
+            {},
+            "has state of counts, which the job no longer has",
+        ),
+        (PLAN | {"vertices": STATELESS}, {}, "has state of counts, which the job no longer has"),
+        (PLAN | {"sources": {"words": {"kind": "files"}}}, {}, "has positions of lines, the job reads words"),
         (PLAN | {"sources": {"lines": {"kind": "rate"}}}, {}, "source lines was of kind files, .* is of kind rate"),
-        (PLAN | {"sinks": {"new": {"rollback": "retract"}}}, {}, "carries output of out that may not be published"),
+        (
+            PLAN | {"sinks": {"new": {"rollback": "retract"}}},
+            {},
+            "carries output of sink out that may not be published",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_with_the_reason(

@@ -14,14 +14,16 @@ from headgate.driver.recovery_watch import RecoveryWatch
 from headgate.driver.setup import LifeSetup
 from headgate.driver.shared_state import SharedFiles
 from headgate.driver.sweeping import leftovers
+from headgate.job.plan import describe
 from headgate.recovery.fetch import SnapshotFiles
-from headgate.recovery.sinks import begin_sinks, check_sinks, sink_history
-from headgate.recovery.state import check_vertices, restore_vertex
+from headgate.recovery.sinks import begin_sinks, sink_history
+from headgate.recovery.state import restore_vertex
 from headgate.sink.base import SinkCommitter
 from headgate.source.positions import INITIAL
 from headgate.state.descriptors import check_restorable
 from headgate.state.vertex import StatefulVertex
-from headgate_contract.errors import SnapshotDamaged, StreamFailed
+from headgate_contract.errors import RestoreRefused, SnapshotDamaged
+from headgate_contract.fitting import JobShape, fit
 from headgate_contract.heartbeats import read_heartbeat
 from headgate_contract.ids import CheckpointId, Generation, VertexUid
 from headgate_contract.paths import StreamPaths
@@ -62,11 +64,7 @@ class Restorer:
         decision = self._setup.started.decision
         ref = decision.snapshot if isinstance(decision, RestoreFrom) else None
         files = SnapshotFiles(self._setup.store, ref) if ref is not None else None
-        metadata = files.metadata() if files is not None else None
-        if metadata is not None:
-            check_vertices(metadata, self._vertex)
-            self._check_sources(metadata)
-            check_sinks(self._setup.catalogue, metadata, self._sinks)
+        metadata = self._fitting(files.metadata()) if files is not None else None
         opening = threading.Thread(target=self._open_engine, name="open", daemon=True)
         opening.start()
         cut = self._restore_cut(files, metadata)
@@ -90,6 +88,17 @@ class Restorer:
         self._note_replay(cut)
         carried = metadata.committables if metadata is not None else ()
         return cut, [Group(id=group.id, sinks=group.sinks) for group in carried]
+
+    def _fitting(self, metadata: SnapshotMetadata) -> SnapshotMetadata:
+        """The metadata as this job takes it. Raises RestoreRefused, before anything is fetched, if it does not fit."""
+        setup = self._setup
+        found = fit(
+            metadata, JobShape.of(describe(setup.plan, setup.settings), setup.settings), setup.catalogue.committed
+        )
+        refusal = found.refusal(())
+        if refusal is not None:
+            raise RestoreRefused(f"snapshot {metadata.id} does not fit the job: {refusal.what}", hint=refusal.hint)
+        return found.restored()
 
     def _open_engine(self) -> None:
         try:
@@ -124,20 +133,6 @@ class Restorer:
         if keyed is not None and schema is not None and keyed.uid in metadata.vertices:
             declared = keyed.operator.descriptors(keyed.keys, schema)
             check_restorable(keyed.uid, metadata.vertices[keyed.uid].descriptors, declared)
-
-    def _check_sources(self, metadata: SnapshotMetadata) -> None:
-        state = metadata.sources.get(self._source)
-        if state is None:
-            raise StreamFailed(
-                f"the snapshot has positions of {', '.join(metadata.sources) or 'no source'}, "
-                f"the job reads {self._source!r}",
-                hint="give the source its uid back, or start with --fresh",
-            )
-        if state.kind != self._setup.plan.source.source.kind:
-            raise StreamFailed(
-                f"source {self._source!r} was of kind {state.kind}, the job has {self._setup.plan.source.source.kind}",
-                hint="give a new kind of source a new uid and start with --fresh",
-            )
 
     def _register_retained(self) -> bool:
         """Note which files the retained snapshots need; False if that of one of them is not known."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from headgate.recovery.fetch import SnapshotFiles
 from headgate.sink.base import BeginReport, SinkCommitter, staged_names
 from headgate_contract.catalogue import Catalogue
-from headgate_contract.errors import RestoreRefused, SnapshotDamaged
+from headgate_contract.errors import SnapshotDamaged
 from headgate_contract.ids import CheckpointId, VertexUid
 from headgate_contract.snapshot import CommittableGroup, SnapshotMetadata, SnapshotRef
 from headgate_contract.store import ObjectStore
@@ -40,20 +40,6 @@ def sink_history(
             continue  # a damaged one can never be restored; what it carried was committed or is carried by others
         others.update({group.id: group for group in groups if group.id not in lineage})
     return SinkHistory(lineage, carried, tuple(others[id] for id in sorted(others)))
-
-
-def check_sinks(catalogue: Catalogue, metadata: SnapshotMetadata, sinks: Collection[VertexUid]) -> None:
-    """Refuse a snapshot with output that nobody would commit: it lies before the positions and would not come again."""
-    for group in metadata.committables:
-        if group.id in catalogue.committed:
-            continue
-        for uid, handles in group.sinks.items():
-            if handles and uid not in sinks:
-                raise RestoreRefused(
-                    f"checkpoint {metadata.id} carries output of sink {uid!r} that may not be published yet, "
-                    "and the job has no such sink",
-                    hint="give the sink its uid back, start and stop the stream once, and change it then",
-                )
 
 
 def begin_sinks(sinks: Mapping[VertexUid, SinkCommitter], history: SinkHistory) -> dict[VertexUid, BeginReport]:

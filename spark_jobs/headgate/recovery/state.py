@@ -12,8 +12,7 @@ from headgate.state.backends import backend_named, restore
 from headgate.state.key_groups import KeyGroupRange, subtask_range
 from headgate.state.versions import RestoredPiece, StateVersion
 from headgate.state.vertex import StatefulVertex
-from headgate_contract.errors import RestoreRefused
-from headgate_contract.snapshot import SnapshotMetadata, StateHandle, VertexState
+from headgate_contract.snapshot import StateHandle, VertexState
 
 Json = dict[str, Any]
 
@@ -24,23 +23,6 @@ class RestoredVertex:
 
     versions: dict[int, Json]
     bytes: int
-
-
-def check_vertices(metadata: SnapshotMetadata, vertex: StatefulVertex | None, allow_non_restored: bool = False) -> None:
-    """Refuse a snapshot that does not fit the job, before anything is fetched."""
-    if vertex is not None and metadata.max_parallelism != vertex.max_parallelism:
-        raise RestoreRefused(
-            f"the snapshot has max-parallelism {metadata.max_parallelism}, "
-            f"the stream is set to {vertex.max_parallelism}",
-            hint="pipeline.max-parallelism is fixed for a stream's life: set it back",
-        )
-    known = set() if vertex is None else {vertex.uid}
-    orphans = sorted(uid for uid in metadata.vertices if uid not in known)
-    if orphans and not allow_non_restored:
-        raise RestoreRefused(
-            f"the snapshot has state of {', '.join(orphans)}, which the job no longer has",
-            hint="give the vertex its uid back; state is never dropped silently",
-        )
 
 
 def restore_vertex(files: SnapshotFiles, state: VertexState, vertex: StatefulVertex, identity: str) -> RestoredVertex:

@@ -26,7 +26,7 @@ from headgate.driver.points import KillPoints
 from headgate.driver.shared_state import SharedFiles
 from headgate.driver.sweeping import leftovers
 from headgate.recovery.fetch import SnapshotFiles
-from headgate.recovery.sinks import begin_sinks, check_sinks, sink_history
+from headgate.recovery.sinks import begin_sinks, sink_history
 from headgate.state.key_groups import subtask_range
 from headgate.testing.simulation.database import Database, Row, SimulatedCommitter
 from headgate.testing.simulation.disk import Disk, SimulatedStore
@@ -252,7 +252,6 @@ class SimulatedDriver:
         metadata = files.metadata() if files is not None else None
         cut = Cut(epoch=0, positions={RECORDS: {"next": 0}})
         if files is not None and metadata is not None:
-            check_sinks(catalogue, metadata, [OUT])
             cut = self._load(files, metadata)
         all_named = self._register(catalogue.snapshots)
         left = leftovers(self.store, catalogue, self.generation, self.shared.named() if all_named else None)

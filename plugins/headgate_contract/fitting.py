@@ -1,0 +1,166 @@
+"""Tells whether a snapshot fits a job, and what of it the job no longer has. Pure.
+
+The control plane asks it of what is deployed, before anything is stopped or started; the driver, of the job itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from headgate_contract.ids import CheckpointId, VertexUid
+from headgate_contract.settings import Settings
+from headgate_contract.snapshot import CommittableGroup, SnapshotMetadata
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobShape:
+    """What of a job a snapshot must fit."""
+
+    max_parallelism: int
+    keyed: AbstractSet[VertexUid] | None
+    """The vertices that keep state; None if the plan does not tell."""
+    sources: Mapping[VertexUid, str | None]
+    """The kind of each, if the plan tells it."""
+    sinks: AbstractSet[VertexUid]
+    former: Mapping[VertexUid, VertexUid] = field(default_factory=dict)
+    """By a uid that a vertex had, the one that it has now."""
+
+    @classmethod
+    def of(cls, plan: Mapping[str, Any], settings: Settings) -> JobShape:
+        """The shape of a plan as a *deployed* decision keeps it."""
+        vertices = plan.get("vertices") or []
+        return cls(
+            max_parallelism=settings["pipeline.max-parallelism"],
+            keyed={VertexUid(each["uid"]) for each in vertices if each.get("kind") == "keyed"} if vertices else None,
+            sources={VertexUid(uid): about.get("kind") for uid, about in plan.get("sources", {}).items()},
+            sinks={VertexUid(uid) for uid in plan.get("sinks", {})},
+            former={VertexUid(old): VertexUid(each["uid"]) for each in vertices for old in each.get("former_uids", ())},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Why a job cannot go on from a snapshot, and what to do about it."""
+
+    what: str
+    hint: str
+
+    def __str__(self) -> str:
+        return f"{self.what} ({self.hint})"
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What a snapshot is to a job."""
+
+    metadata: SnapshotMetadata
+    """Under the uids that the job has now."""
+    non_restored: Mapping[VertexUid, Misfit]
+    """What the job no longer has: state, positions, output that may not be published yet."""
+    misfit: Misfit | None
+    """Why it cannot be restored, whatever is left behind."""
+
+    def refusal(self, allowed: Collection[VertexUid]) -> Misfit | None:
+        """Why it is not restored, if no more than what is `allowed` may be left behind."""
+        left = (why for uid, why in self.non_restored.items() if uid not in allowed)
+        return self.misfit or next(left, None)
+
+    def restored(self) -> SnapshotMetadata:
+        """The metadata without what the job no longer has."""
+        gone = self.non_restored
+        return replace(
+            self.metadata,
+            sources={uid: state for uid, state in self.metadata.sources.items() if uid not in gone},
+            vertices={uid: state for uid, state in self.metadata.vertices.items() if uid not in gone},
+            committables=tuple(
+                CommittableGroup(group.id, {uid: handles for uid, handles in group.sinks.items() if uid not in gone})
+                for group in self.metadata.committables
+            ),
+        )
+
+
+def fit(metadata: SnapshotMetadata, job: JobShape, committed: AbstractSet[CheckpointId] | None) -> Fit:
+    """How `metadata` fits `job`.
+
+    `committed` are the groups that are surely published, of which no sink is needed any more; None: all will be.
+    """
+    metadata = _renamed(metadata, job.former)
+    gone = {**_state(metadata, job), **_positions(metadata, job)}
+    if committed is not None:
+        gone |= _output(metadata, job, committed)
+    return Fit(metadata, gone, _max_parallelism(metadata, job) or _sources(metadata, job, gone))
+
+
+def _renamed(metadata: SnapshotMetadata, former: Mapping[VertexUid, VertexUid]) -> SnapshotMetadata:
+    """The metadata under the uids of now. What stands under a uid of now already is not replaced."""
+
+    def now(held: Mapping[VertexUid, Any]) -> dict[VertexUid, Any]:
+        names = {uid: former.get(uid, uid) for uid in held}
+        return {uid if names[uid] != uid and names[uid] in held else names[uid]: value for uid, value in held.items()}
+
+    if not former:
+        return metadata
+    return replace(
+        metadata,
+        sources=now(metadata.sources),
+        vertices=now(metadata.vertices),
+        committables=tuple(CommittableGroup(group.id, now(group.sinks)) for group in metadata.committables),
+    )
+
+
+def _max_parallelism(metadata: SnapshotMetadata, job: JobShape) -> Misfit | None:
+    if not job.keyed or metadata.max_parallelism == job.max_parallelism:
+        return None
+    return Misfit(
+        f"it has max-parallelism {metadata.max_parallelism}, the job is set to {job.max_parallelism}",
+        "pipeline.max-parallelism is fixed for a stream's life: set it back",
+    )
+
+
+def _state(metadata: SnapshotMetadata, job: JobShape) -> dict[VertexUid, Misfit]:
+    if job.keyed is None:
+        return {}
+    gone = sorted(uid for uid in metadata.vertices if uid not in job.keyed)
+    why = Misfit(
+        f"it has state of {', '.join(gone)}, which the job no longer has",
+        "give the vertex its uid back, or name it among former_uids; --allow-non-restored-state drops the state",
+    )
+    return dict.fromkeys(gone, why)
+
+
+def _positions(metadata: SnapshotMetadata, job: JobShape) -> dict[VertexUid, Misfit]:
+    gone = sorted(uid for uid in metadata.sources if uid not in job.sources) if job.sources else []
+    why = Misfit(
+        f"it has positions of {', '.join(gone)}, the job reads {', '.join(sorted(job.sources))}",
+        "give the source its uid back, or name it among former_uids; "
+        "with --allow-non-restored-state the new one begins at its beginning",
+    )
+    return dict.fromkeys(gone, why)
+
+
+def _output(metadata: SnapshotMetadata, job: JobShape, committed: AbstractSet[CheckpointId]) -> dict[VertexUid, Misfit]:
+    """Output that nobody would commit: it lies before the positions and would not come again."""
+    groups = [group for group in metadata.committables if group.id not in committed]
+    gone = sorted({uid for group in groups for uid, handles in group.sinks.items() if handles and uid not in job.sinks})
+    why = Misfit(
+        f"it carries output of sink {', '.join(gone)} that may not be published yet, and the job has no such sink",
+        "give the sink its uid back, start and stop the stream once, and change it then; "
+        "--allow-non-restored-state loses the output",
+    )
+    return dict.fromkeys(gone, why)
+
+
+def _sources(metadata: SnapshotMetadata, job: JobShape, gone: Collection[VertexUid]) -> Misfit | None:
+    for uid, kind in job.sources.items():
+        state = metadata.sources.get(uid)
+        if state is None and not any(old in gone for old in metadata.sources):
+            return Misfit(f"it has positions of no source, the job reads {uid}", "start with --fresh")
+        if state is not None and kind is not None and state.kind != kind:
+            return Misfit(
+                f"its source {uid} was of kind {state.kind}, that of the job is of kind {kind}",
+                "give a new kind of source a new uid and start with --fresh",
+            )
+    return None

@@ -1,0 +1,108 @@
+"""What of a snapshot a job can take: by its uids, kinds and key groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from headgate_contract.fitting import Fit, JobShape, fit
+from headgate_contract.ids import CheckpointId, Generation, StreamName, VertexUid
+from headgate_contract.settings import Settings
+from headgate_contract.snapshot import CommittableGroup, SnapshotKind, SnapshotMetadata, SourceState, VertexState
+
+COUNTS, LINES, OUT = VertexUid("counts"), VertexUid("lines"), VertexUid("out")
+STATE = VertexState("counts", 2, "hashmap", (), ())
+TAKEN = SnapshotMetadata(
+    stream=StreamName("orders"),
+    id=CheckpointId(3),
+    generation=Generation(1),
+    kind=SnapshotKind.CHECKPOINT,
+    max_parallelism=128,
+    created_ms=0,
+    sources={LINES: SourceState("lines", "files", {"count": 3})},
+    vertices={COUNTS: STATE},
+    committables=(CommittableGroup(CheckpointId(3), {OUT: ({"staged": "a"},)}),),
+)
+
+
+def shape(
+    keyed: Sequence[str] = ("counts",),
+    source: Mapping[str, str] | None = None,
+    sinks: Sequence[str] = ("out",),
+    former: Mapping[str, Sequence[str]] | None = None,
+    max_parallelism: int = 128,
+) -> JobShape:
+    """The shape of a plan, as deploy records one."""
+    sources = dict(source or {"lines": "files"})
+    vertices: list[dict[str, Any]] = [{"uid": uid, "kind": "source"} for uid in sources]
+    vertices += [{"uid": uid, "kind": "keyed"} for uid in keyed]
+    vertices += [{"uid": uid, "kind": "sink"} for uid in sinks]
+    for vertex in vertices:
+        vertex["former_uids"] = list((former or {}).get(vertex["uid"], ()))
+    plan = {
+        "vertices": vertices,
+        "sources": {uid: {"kind": kind} for uid, kind in sources.items()},
+        "sinks": {uid: {} for uid in sinks},
+    }
+    return JobShape.of(plan, Settings({"pipeline.max-parallelism": max_parallelism}))
+
+
+def found(job: JobShape, metadata: SnapshotMetadata = TAKEN, committed: Sequence[int] = ()) -> Fit:
+    return fit(metadata, job, frozenset(CheckpointId(id) for id in committed))
+
+
+def refused(job: JobShape, metadata: SnapshotMetadata = TAKEN) -> str:
+    refusal = found(job, metadata).refusal(())
+    assert refusal is not None
+    return refusal.what
+
+
+def test_a_job_that_did_not_change_takes_everything() -> None:
+    whole = found(shape())
+    assert whole.refusal(()) is None
+    assert whole.restored() == TAKEN
+
+
+def test_f60_f63_another_max_parallelism_is_refused_and_nothing_allows_it() -> None:
+    other = found(shape(max_parallelism=64))
+    assert refused(shape(max_parallelism=64)) == "it has max-parallelism 128, the job is set to 64"
+    assert other.refusal((COUNTS, LINES, OUT)) is not None
+    assert refused(shape(keyed=(), max_parallelism=64)).startswith("it has state of counts"), "no step has key groups"
+
+
+def test_f61_f63_state_that_the_job_no_longer_has_is_refused_and_dropped_only_if_allowed() -> None:
+    for job in (shape(keyed=()), shape(keyed=("totals",))):
+        assert refused(job) == "it has state of counts, which the job no longer has"
+        assert found(job).refusal((COUNTS,)) is None
+        assert found(job).restored().vertices == {}
+        assert found(job).restored().sources == TAKEN.sources
+
+
+def test_f150_a_step_that_is_new_in_the_job_hinders_no_restore() -> None:
+    assert found(shape(), replace(TAKEN, vertices={})).refusal(()) is None
+
+
+def test_a_source_that_is_gone_is_refused_and_if_allowed_the_new_one_has_no_position() -> None:
+    job = shape(source={"words": "files"})
+    assert refused(job) == "it has positions of lines, the job reads words"
+    assert found(job).refusal((LINES,)) is None
+    assert found(job).restored().sources == {}
+
+
+def test_another_kind_of_source_under_the_same_uid_is_refused_and_nothing_allows_it() -> None:
+    job = shape(source={"lines": "rate"})
+    assert refused(job) == "its source lines was of kind files, that of the job is of kind rate"
+    assert found(job).refusal((LINES,)) is not None
+
+
+def test_output_of_a_sink_that_is_gone_is_refused_until_it_is_published() -> None:
+    job = shape(sinks=("new",))
+    assert refused(job).startswith("it carries output of sink out that may not be published yet")
+    assert found(job, committed=[3]).refusal(()) is None
+    assert found(job).restored().committables == (CommittableGroup(CheckpointId(3), {}),)
+
+
+def test_a_plan_that_tells_of_no_vertices_refuses_no_state() -> None:
+    silent = JobShape.of({}, Settings({}))
+    assert fit(TAKEN, silent, None).refusal(()) is None
