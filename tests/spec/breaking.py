@@ -81,7 +81,7 @@ class Breaking:
         with pytest.MonkeyPatch.context() as patch:
             try:
                 reversal.switch(patch)
-            except AttributeError as error:
+            except (AttributeError, ImportError) as error:
                 return f"THE SWITCH DOES NOT FIT: {error}"
             reversed_ = self.run(items)
         if reversed_.asserted:
