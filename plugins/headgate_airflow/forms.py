@@ -71,6 +71,14 @@ def _accept_duplicates() -> Param:
     )
 
 
+def _allow_non_restored_state() -> Param:
+    return _yes_or_no(
+        "Allow non-restored state",
+        "Drop what the snapshot has of vertices that the job has no more. `headgate explain` tells beforehand.",
+        False,
+    )
+
+
 FORMS: Mapping[str, Form] = {
     "headgate_start": Form(
         StartStream,
@@ -80,6 +88,7 @@ FORMS: Mapping[str, Form] = {
             "fresh": _yes_or_no("Without state", "Start at the sources' beginnings, as if it had never run.", False),
             "fall_back": _fall_back(),
             "accept_duplicates": _accept_duplicates(),
+            "allow_non_restored_state": _allow_non_restored_state(),
         },
     ),
     "headgate_stop": Form(
@@ -116,6 +125,7 @@ FORMS: Mapping[str, Form] = {
             "savepoint_first": _yes_or_no("Savepoint first", "Stop a running stream with a savepoint.", True),
             "fall_back": _fall_back(),
             "accept_duplicates": _accept_duplicates(),
+            "allow_non_restored_state": _allow_non_restored_state(),
         },
     ),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from headgate_contract.ids import CheckpointId, SavepointName, VertexUid
@@ -49,6 +49,8 @@ class RestoreFrom:
     reason: str
     rejected: tuple[Rejected, ...] = ()
     rollbacks: tuple[SinkRollback, ...] = ()
+    non_restored: tuple[VertexUid, ...] = ()
+    """What of it is left behind, by the uids that it has there: the job no longer has them, and that was allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,8 @@ class RestoreFacts:
     damaged: Mapping[CheckpointId, str]
     """Why a snapshot cannot be restored, for each that was looked at and cannot."""
     sinks: Mapping[VertexUid, Rollback]
+    non_restored: Mapping[CheckpointId, tuple[VertexUid, ...]] = field(default_factory=dict)
+    """What is left behind of a snapshot, and allowed to be."""
     fall_back: bool = False
     accept_duplicates: bool = False
 
@@ -214,7 +218,13 @@ def _restore(
 ) -> RestoreDecision:
     rollbacks = _rollbacks(facts, ref)
     refusal = _refuse_duplicates(facts, rollbacks, f"restoring {ref}")
-    return refusal or RestoreFrom(ref, reason, (*rejected, *_passed_over(facts, ref, rejected, why_older)), rollbacks)
+    if refusal is not None:
+        return refusal
+    left = facts.non_restored.get(ref.id, ())
+    if left:
+        reason = f"{reason}; NOT restored, as was allowed: {', '.join(left)}"
+    passed_over = _passed_over(facts, ref, rejected, why_older)
+    return RestoreFrom(ref, reason, (*rejected, *passed_over), rollbacks, left)
 
 
 def _passed_over(

@@ -129,6 +129,7 @@ class Control:
         fresh: bool = False,
         fall_back: bool | None = None,
         accept_duplicates: bool = False,
+        allow_non_restored_state: bool = False,
         wait: bool = True,
         kill_old: bool = True,
         by: str | None = None,
@@ -140,7 +141,10 @@ class Control:
         all the same.
         """
         question = Question(
-            wanted=Fresh() if fresh else Newest(), fall_back=fall_back, accept_duplicates=accept_duplicates
+            wanted=Fresh() if fresh else Newest(),
+            fall_back=fall_back,
+            accept_duplicates=accept_duplicates,
+            allow_non_restored_state=allow_non_restored_state,
         )
         order = Order(by=by or self._by, question=question, wait=wait, kill_old=kill_old)
         return self._starter.start(StreamName(stream), order)
@@ -153,6 +157,7 @@ class Control:
         savepoint_first: bool = True,
         fall_back: bool | None = None,
         accept_duplicates: bool = False,
+        allow_non_restored_state: bool = False,
         wait: bool = True,
         kill_old: bool = True,
         by: str | None = None,
@@ -162,6 +167,7 @@ class Control:
             wanted=Newest() if snapshot is None else Named(snapshot),
             fall_back=fall_back,
             accept_duplicates=accept_duplicates,
+            allow_non_restored_state=allow_non_restored_state,
         )
         order = Order(by=by or self._by, question=question, wait=wait, kill_old=kill_old)
         return self._restorer.restore(StreamName(stream), order, savepoint_first=savepoint_first)
@@ -331,6 +337,7 @@ class Control:
         fresh: bool = False,
         fall_back: bool | None = None,
         accept_duplicates: bool = False,
+        allow_non_restored_state: bool = False,
     ) -> Explanation:
         """What start (or restore) with these arguments would do now, and why."""
         if fresh and snapshot is not None:
@@ -338,7 +345,12 @@ class Control:
         wanted = Fresh() if fresh else Newest() if snapshot is None else Named(snapshot)
         status, catalogue = self._observer.look(StreamName(stream))
         number, deployed = self._catalogues.deployed(catalogue)
-        question = Question(wanted=wanted, fall_back=fall_back, accept_duplicates=accept_duplicates)
+        question = Question(
+            wanted=wanted,
+            fall_back=fall_back,
+            accept_duplicates=accept_duplicates,
+            allow_non_restored_state=allow_non_restored_state,
+        )
         return explain(self._store, catalogue, number, deployed, question, live=status.live)
 
     def snapshots(self, stream: str) -> list[SnapshotRef]:

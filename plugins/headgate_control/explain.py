@@ -40,6 +40,7 @@ class Question:
     fall_back: bool | None = None
     """None: what the stream's settings say."""
     accept_duplicates: bool = False
+    allow_non_restored_state: bool = False
 
 
 def explain(
@@ -53,8 +54,14 @@ def explain(
     settings = Settings(deployed.settings)
     shape, committed = JobShape.of(deployed.plan, settings), None if live else catalogue.committed
 
-    def misfit(metadata: SnapshotMetadata) -> str | None:
-        refusal = fit(metadata, shape, committed).refusal(())
+    non_restored: dict[CheckpointId, tuple[VertexUid, ...]] = {}
+
+    def misfit(ref: SnapshotRef, metadata: SnapshotMetadata) -> str | None:
+        found = fit(metadata, shape, committed)
+        left = tuple(sorted(found.non_restored))
+        refusal = found.refusal(left if question.allow_non_restored_state else _left_behind(catalogue, ref))
+        if refusal is None and left:
+            non_restored[ref.id] = left
         return str(refusal) if refusal is not None else None
 
     inspector = Inspector(store, misfit)
@@ -67,6 +74,7 @@ def explain(
                 sinks=sinks_of(deployed),
                 fall_back=settings["headgate.fall-back"] if question.fall_back is None else question.fall_back,
                 accept_duplicates=question.accept_duplicates,
+                non_restored=non_restored,
             )
         )
         unseen = [ref for ref in _named_in(decision) if ref.id not in inspector.found]
@@ -85,6 +93,13 @@ def explain(
     )
 
 
+def _left_behind(catalogue: Catalogue, ref: SnapshotRef) -> tuple[VertexUid, ...]:
+    """What somebody allowed the newest generation to leave of `ref`: a start after a crash goes by that."""
+    newest = catalogue.newest_generation
+    decision = newest.decision if newest is not None else None
+    return decision.non_restored if isinstance(decision, RestoreFrom) and decision.snapshot == ref else ()
+
+
 def sinks_of(deployed: Deployed) -> dict[VertexUid, Rollback]:
     """What each sink of the deployed job can do about a rollback; one that does not say can do nothing."""
     sinks = deployed.plan.get("sinks", {})
@@ -97,7 +112,7 @@ class Inspector:
     def __init__(
         self,
         store: ObjectStore,
-        misfit: Callable[[SnapshotMetadata], str | None] = lambda metadata: None,
+        misfit: Callable[[SnapshotRef, SnapshotMetadata], str | None] = lambda ref, metadata: None,
         budget: int = CHECKSUM_BUDGET,
     ) -> None:
         """`misfit` tells why a snapshot does not fit what is to go on from it."""
@@ -115,7 +130,7 @@ class Inspector:
             if metadata.stream != catalogue.stream or metadata.id != ref.id:
                 self._damage(ref, f"{path} belongs to snapshot {metadata.id} of stream {metadata.stream}")
                 return
-            why = self._misfit(metadata)
+            why = self._misfit(ref, metadata)
             if why is not None:
                 self._damage(ref, why)
                 return
@@ -163,6 +178,8 @@ def _warnings(catalogue: Catalogue, decision: RestoreDecision) -> tuple[str, ...
     found = []
     if isinstance(decision, RestoreFrom) and decision.reason.startswith("falling back"):
         found.append(f"{decision.reason}: {'; '.join(f'{r.snapshot}: {r.why}' for r in decision.rejected)}")
+    if isinstance(decision, RestoreFrom) and decision.non_restored:
+        found.append(f"what {decision.snapshot} has of {', '.join(decision.non_restored)} is NOT restored, and lost")
     certain = [r.sink for r in decision.rollbacks if r.action is Rollback.DUPLICATES]
     if certain and not isinstance(decision, Refuse):
         found.append(f"the sinks {', '.join(certain)} will hold duplicates: what they published cannot be taken back")

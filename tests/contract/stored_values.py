@@ -256,6 +256,8 @@ HEARTBEAT_2 = replace(
     HEARTBEAT, process=replace(HEARTBEAT.process, machine="a1b2c3d4e5f60718", namespace="pid:[4026531836]")
 )
 SNAPSHOT = VALUES["snapshot"][1]
+STARTED = VALUES["slot-generation-started"][1]
+STARTED_2 = replace(STARTED, decision=replace(STARTED.decision, non_restored=(VertexUid("totals"),)))
 VALUES_2: dict[str, tuple[str, Any]] = {
     "decision-deployed": ("decision", DEPLOYED),
     "decision-stop-wanted": (
@@ -271,7 +273,7 @@ VALUES_2: dict[str, tuple[str, Any]] = {
     "decision-stop-withdrawn": VALUES["decision-stop-withdrawn"],
     "decision-retired": VALUES["decision-retired"],
     "heartbeat": ("heartbeat", HEARTBEAT_2),
-    "slot-generation-started": VALUES["slot-generation-started"],
+    "slot-generation-started": ("slot", STARTED_2),
     "slot-generation-started-fresh": VALUES["slot-generation-started-fresh"],
     "slot-snapshot-completed": VALUES["slot-snapshot-completed"],
     "slot-restarted": (

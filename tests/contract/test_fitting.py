@@ -79,7 +79,7 @@ def test_f61_f63_state_that_the_job_no_longer_has_is_refused_and_dropped_only_if
         assert found(job).restored().sources == TAKEN.sources
 
 
-def test_f150_a_step_that_is_new_in_the_job_hinders_no_restore() -> None:
+def test_a_step_that_is_new_in_the_job_hinders_no_restore() -> None:
     assert found(shape(), replace(TAKEN, vertices={})).refusal(()) is None
 
 

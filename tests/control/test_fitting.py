@@ -99,3 +99,31 @@ def test_a_restore_that_does_not_fit_stops_nothing(crashed: World) -> None:
         crashed.control().restore(STREAM)
     assert crashed.control().status(STREAM).condition is Condition.RUNNING
     assert crashed.control().status(STREAM).stop_wanted is None
+
+
+def test_f61_state_that_the_job_no_longer_has_is_dropped_if_that_is_allowed_and_everybody_is_told(
+    crashed: World,
+) -> None:
+    deploy(crashed, PLAN | {"vertices": STATELESS})
+    control = crashed.control()
+    explained = control.explain(STREAM, allow_non_restored_state=True)
+    assert isinstance(explained.decision, RestoreFrom)
+    assert explained.decision.non_restored == ("counts",)
+    assert explained.warnings == ("what checkpoint 1 has of counts is NOT restored, and lost",)
+    assert isinstance(control.explain(STREAM).decision, Refuse), "only if it is asked for"
+    launched = control.start(STREAM, allow_non_restored_state=True)
+    assert launched.warnings == explained.warnings
+    assert crashed.catalogue().generations[-1].decision == explained.decision
+    told = [event.text for event in control.history(STREAM) if (event.what, event.outcome) == ("start", "EXECUTED")]
+    assert any("NOT restored, as was allowed: counts" in text for text in told)
+
+
+def test_a_crash_before_the_first_checkpoint_does_not_take_back_what_was_allowed(crashed: World) -> None:
+    deploy(crashed, PLAN | {"vertices": STATELESS})
+    decision = crashed.control().explain(STREAM, allow_non_restored_state=True).decision
+    assert isinstance(decision, RestoreFrom)
+    crashed.started(decision)
+    crashed.beat(StreamState.FAILED, cause="disk full")
+    again = crashed.control().explain(STREAM).decision
+    assert isinstance(again, RestoreFrom)
+    assert (again.snapshot, again.non_restored) == (decision.snapshot, ("counts",))

@@ -29,6 +29,7 @@ class RestoreStream(LaunchingOperator, AskingOperator):
         "savepoint_first",
         "fall_back",
         "accept_duplicates",
+        "allow_non_restored_state",
     )
 
     def __init__(
@@ -38,6 +39,7 @@ class RestoreStream(LaunchingOperator, AskingOperator):
         savepoint_first: bool | str = True,
         fall_back: bool | str | None = None,
         accept_duplicates: bool | str = False,
+        allow_non_restored_state: bool | str = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -45,6 +47,7 @@ class RestoreStream(LaunchingOperator, AskingOperator):
         self.savepoint_first = savepoint_first
         self.fall_back = fall_back
         self.accept_duplicates = accept_duplicates
+        self.allow_non_restored_state = allow_non_restored_state
 
     @told_to_airflow()
     def execute(self, context: Mapping[str, Any]) -> Any:
@@ -95,6 +98,7 @@ class RestoreStream(LaunchingOperator, AskingOperator):
             "snapshot": named_snapshot(self.snapshot),
             "fall_back": optional_flag(self.fall_back, "fall_back"),
             "accept_duplicates": flag(self.accept_duplicates, "accept_duplicates"),
+            "allow_non_restored_state": flag(self.allow_non_restored_state, "allow_non_restored_state"),
         }
 
 

@@ -27,6 +27,7 @@ class StartStream(LaunchingOperator):
         "fresh",
         "fall_back",
         "accept_duplicates",
+        "allow_non_restored_state",
     )
 
     def __init__(
@@ -36,6 +37,7 @@ class StartStream(LaunchingOperator):
         fresh: bool | str = False,
         fall_back: bool | str | None = None,
         accept_duplicates: bool | str = False,
+        allow_non_restored_state: bool | str = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -43,6 +45,7 @@ class StartStream(LaunchingOperator):
         self.fresh = fresh
         self.fall_back = fall_back
         self.accept_duplicates = accept_duplicates
+        self.allow_non_restored_state = allow_non_restored_state
 
     @told_to_airflow()
     def execute(self, context: Mapping[str, Any]) -> Any:
@@ -59,6 +62,7 @@ class StartStream(LaunchingOperator):
                 fresh=flag(self.fresh, "fresh"),
                 fall_back=optional_flag(self.fall_back, "fall_back"),
                 accept_duplicates=flag(self.accept_duplicates, "accept_duplicates"),
+                allow_non_restored_state=flag(self.allow_non_restored_state, "allow_non_restored_state"),
                 wait=False,
             )
             for warning in launched.warnings:

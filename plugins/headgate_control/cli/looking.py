@@ -15,7 +15,7 @@ from headgate_contract.history import Event
 from headgate_contract.ids import Generation
 from headgate_contract.restart import RestartAfter
 from headgate_contract.snapshot import SnapshotRef
-from headgate_control.cli.running import AcceptDuplicates, FallBack
+from headgate_control.cli.running import AcceptDuplicates, AllowNonRestoredState, FallBack
 from headgate_control.cli.session import Json, Root, Stream, console, session
 from headgate_control.cli.snapshot_names import FROM, snapshot_name
 from headgate_control.control import Control
@@ -66,6 +66,7 @@ def explain(
     fresh: Annotated[bool, typer.Option("--fresh", help="Ask about a start without state.")] = False,
     fall_back: FallBack = None,
     accept_duplicates: AcceptDuplicates = False,
+    allow_non_restored_state: AllowNonRestoredState = False,
     root: Root = None,
     json: Json = False,
 ) -> None:
@@ -77,6 +78,7 @@ def explain(
         fresh=fresh,
         fall_back=fall_back,
         accept_duplicates=accept_duplicates,
+        allow_non_restored_state=allow_non_restored_state,
     )
     here.show(found, lambda: as_text(found))
 

@@ -43,6 +43,11 @@ AcceptDuplicates = Annotated[
     bool, typer.Option("--accept-duplicates", help="Go on although a sink will repeat what it published.")
 ]
 
+AllowNonRestoredState = Annotated[
+    bool,
+    typer.Option("--allow-non-restored-state", help="Drop what the snapshot has of vertices that the job has no more."),
+]
+
 
 def deploy(  # noqa: PLR0913, PLR0917  (one for each option)
     ctx: typer.Context,
@@ -93,6 +98,7 @@ def start(  # noqa: PLR0913, PLR0917  (one for each option)
     fresh: Annotated[bool, typer.Option("--fresh", help="Start without state.")] = False,
     fall_back: FallBack = None,
     accept_duplicates: AcceptDuplicates = False,
+    allow_non_restored_state: AllowNonRestoredState = False,
     no_wait: NoWait = False,
     fleet: Fleet = None,
     by: By = None,
@@ -106,7 +112,13 @@ def start(  # noqa: PLR0913, PLR0917  (one for each option)
     drifted = _drift(control, entry)
     here.warn(drifted)
     launched = control.start(
-        stream, fresh=fresh, fall_back=fall_back, accept_duplicates=accept_duplicates, wait=not no_wait, by=by
+        stream,
+        fresh=fresh,
+        fall_back=fall_back,
+        accept_duplicates=accept_duplicates,
+        allow_non_restored_state=allow_non_restored_state,
+        wait=not no_wait,
+        by=by,
     )
     _show_launched(here, launched, drifted)
 
@@ -117,6 +129,7 @@ def restore(  # noqa: PLR0913, PLR0917  (one for each option)
     from_: FROM = None,
     fall_back: FallBack = None,
     accept_duplicates: AcceptDuplicates = False,
+    allow_non_restored_state: AllowNonRestoredState = False,
     no_savepoint: Annotated[
         bool, typer.Option("--no-savepoint", help="Stop a running stream without a savepoint.")
     ] = False,
@@ -133,6 +146,7 @@ def restore(  # noqa: PLR0913, PLR0917  (one for each option)
         savepoint_first=not no_savepoint,
         fall_back=fall_back,
         accept_duplicates=accept_duplicates,
+        allow_non_restored_state=allow_non_restored_state,
         wait=not no_wait,
         by=by,
     )

@@ -95,7 +95,8 @@ class Restorer:
         found = fit(
             metadata, JobShape.of(describe(setup.plan, setup.settings), setup.settings), setup.catalogue.committed
         )
-        refusal = found.refusal(())
+        decision = setup.started.decision
+        refusal = found.refusal(decision.non_restored if isinstance(decision, RestoreFrom) else ())
         if refusal is not None:
             raise RestoreRefused(f"snapshot {metadata.id} does not fit the job: {refusal.what}", hint=refusal.hint)
         return found.restored()
@@ -117,7 +118,8 @@ class Restorer:
             self._watch.loaded(restored.bytes)
             versions[self._vertex.uid] = restored.versions
         with self._watch.term("reset_source"):
-            position = self._setup.engine.book.load(metadata.sources[self._source], files.read)
+            source = metadata.sources.get(self._source)  # None: it was allowed to begin anew
+        position = self._setup.engine.book.load(source, files.read) if source is not None else dict(INITIAL)
         epoch = max((vertex.epoch for vertex in metadata.vertices.values()), default=0)
         return Cut(
             epoch=epoch,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from headgate.step.operators import Keyed
 from headgate.testing.stand_in import StandInEngine
 from headgate_contract.catalogue import Catalogue, read_catalogue
 from headgate_contract.heartbeats import Heartbeat, read_heartbeat
-from headgate_contract.ids import Generation, RequestId, SavepointName, StreamName
+from headgate_contract.ids import Generation, RequestId, SavepointName, StreamName, VertexUid
 from headgate_contract.mailbox import Answer, Mailbox, Request, RequestKind
 from headgate_contract.records import GenerationStarted, SlotRecord, slot_log
 from headgate_contract.restore import Named, Newest, RestoreFacts, RestoreFrom, Rollback, StartFresh, decide_restore
@@ -89,13 +90,16 @@ class LifeWorld:
     def records(self) -> list[SlotRecord]:
         return [slot.record for slot in self.catalogue.slots]
 
-    def launch(self, snapshot: str | None = None) -> GenerationStarted:
+    def launch(self, snapshot: str | None = None, leaves: Sequence[str] = ()) -> GenerationStarted:
         """Append the next generation's start, with the decision that control would take."""
         catalogue = self.catalogue
         wanted = Named(SavepointName(snapshot)) if snapshot else Newest()
         sinks = {end.vertex.uid: Rollback(end.vertex.sink.rollback) for end in self.plan().sinks}
         decision = decide_restore(RestoreFacts(catalogue=catalogue, wanted=wanted, damaged={}, sinks=sinks))
         assert isinstance(decision, (RestoreFrom, StartFresh)), decision
+        if leaves:
+            assert isinstance(decision, RestoreFrom)
+            decision = replace(decision, non_restored=tuple(VertexUid(uid) for uid in leaves))
         started = GenerationStarted(
             generation=Generation(len(catalogue.generations) + 1),
             decision=decision,
@@ -110,9 +114,11 @@ class LifeWorld:
         slot_log(self.store, STREAM).append(catalogue.newest_slot, started)
         return started
 
-    def begin(self, snapshot: str | None = None, settings: Mapping[str, object] | None = None) -> Running:
-        """Launch a generation and let it live in a thread."""
-        started = self.launch(snapshot)
+    def begin(
+        self, snapshot: str | None = None, settings: Mapping[str, object] | None = None, leaves: Sequence[str] = ()
+    ) -> Running:
+        """Launch a generation and let it live in a thread; what it `leaves` of the snapshot was allowed."""
+        started = self.launch(snapshot, leaves)
         plan = self.plan()
         checked = Settings({**self.settings, **(settings or {})})
         work = self.base / f"g{started.generation}"

@@ -283,6 +283,19 @@ def test_a_snapshot_that_does_not_fit_the_job_is_refused_before_anything_begins(
         assert "it has max-parallelism 128, the job is set to 64" in str(error)
 
 
+def test_f61_what_may_be_left_of_a_snapshot_is_left_and_the_rest_is_restored(world: LifeWorld) -> None:
+    world.write(1)
+    life = world.begin()
+    life.read_all()
+    assert life.stop() is None
+    world.source_uid = "other"
+    life = world.begin(leaves=["records"])
+    until(lambda: life.error or life.heart.progress.records >= 2 * world.written, "it begins at its beginning")
+    assert life.stop() is None
+    counted = [row["number"] for row in world.output() if row["key"] == 0]
+    assert sorted(counted) == list(range(1, 7)), "the step's state is restored"
+
+
 def test_a_retired_checkpoint_that_a_dead_driver_had_not_deleted_is_deleted_by_the_next(world: LifeWorld) -> None:
     world.write(1)
     life = world.begin()
