@@ -81,8 +81,8 @@ crash-demo: $(STAMP) ## kill a driver KILLS times at moments from SEED and check
 	$(PY) scripts/crash_demo.py --seed $(SEED) --kills $(KILLS) --backend $(BACKEND) $(if $(BREAK),--break $(BREAK))
 
 .PHONY: simulate
-simulate: $(STAMP) ## the protocol under faults, without Spark, SEEDS times (BREAK= plants a fault)
-	PYTHONPATH=plugins:spark_jobs $(PY) -m headgate.testing.simulation --seeds $(SEEDS) $(if $(BREAK),--break $(BREAK))
+simulate: $(STAMP) ## the protocol under faults, without Spark, SEEDS times (BREAK= plants a fault; ARGS="--seed 7 --trace" replays)
+	PYTHONPATH=plugins:spark_jobs $(PY) -m headgate.testing.simulation --seeds $(SEEDS) $(if $(BREAK),--break $(BREAK)) $(ARGS)
 
 .PHONY: bench-quick
 bench-quick: $(STAMP) ## a keyed count against the stateless floor, in one run

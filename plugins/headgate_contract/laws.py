@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from headgate_contract.errors import LogDamaged
 from headgate_contract.ids import CheckpointId, SlotNumber, StreamName
@@ -18,6 +18,14 @@ from headgate_contract.records import (
 )
 from headgate_contract.restore import RestoreFrom
 
+FOLLOWS: Mapping[type[SlotRecord], tuple[type[SlotRecord], ...]] = {
+    GenerationStarted: (GenerationStarted, SnapshotCompleted, Restarted, Stopped),
+    SnapshotCompleted: (GenerationStarted, SnapshotCompleted, Restarted, Stopped),
+    Restarted: (GenerationStarted, SnapshotCompleted, Restarted, Stopped),
+    Stopped: (GenerationStarted,),
+}
+"""Which kinds of slots may follow each kind; the first is a generation start."""
+
 
 def check_slots(stream: StreamName, slots: Sequence[Slot[SlotRecord]]) -> None:
     """Raise LogDamaged, naming the slot, if the slot log breaks one of its laws.
@@ -25,7 +33,7 @@ def check_slots(stream: StreamName, slots: Sequence[Slot[SlotRecord]]) -> None:
     - Slot 1 starts generation 1, and generations count up: retention never deletes a generation start.
     - From the newest generation start on there is no hole; below it retention may have deleted slots.
     - A slot is written by the generation that was started last before it: a fenced one can complete nothing.
-    - Nothing but a start follows a stop.
+    - Each kind follows only kinds that it may follow: nothing but a start follows a stop.
     - The restarts of a generation count up, and each goes on from what it stands on.
     - Snapshot ids are unique, and no generation completes one below its `first_checkpoint`, which is above all ids
       before it. What a generation restores from was completed by an earlier one.
@@ -71,8 +79,9 @@ def _check_holes(stream: StreamName, slots: Sequence[Slot[SlotRecord]], last_sta
         if after.number != before.number + 1:
             if after.number > last_start:
                 raise _damaged(stream, f"slot {before.number + 1} is missing, {after.number} is there")
-        elif isinstance(before.record, Stopped) and not isinstance(after.record, GenerationStarted):
-            raise _damaged(stream, f"slot {after.number} follows a stop but starts no generation")
+        elif type(after.record) not in FOLLOWS[type(before.record)]:
+            what = f"slot {after.number} is {after.record.TYPE}"
+            raise _damaged(stream, f"{what}, which cannot follow {before.record.TYPE}")
 
 
 def _check_start(

@@ -296,11 +296,11 @@ class Coordinator:
         """End the attempts that a completed snapshot has overtaken."""
         overtaken = sorted(checkpoint for checkpoint in self.pending if checkpoint < by)
         for checkpoint in overtaken:
-            del self.pending[checkpoint]
+            self.pending.pop(checkpoint).enter(PendingState.DISCARDED)
         return [self._aborted(checkpoint, f"subsumed by {by}") for checkpoint in overtaken]
 
     def _store(self, pending: PendingCheckpoint) -> Action:
-        pending.begin_storing()
+        pending.enter(PendingState.STORING)
         self._storing = pending.id
         self._noting = tuple(sorted(self.committed))
         self._retiring = subsumed(self.retained, pending.trigger.kind, self.options.retained, self._spared)
@@ -321,6 +321,7 @@ class Coordinator:
 
     def _stored(self, event: Stored, now_ms: int) -> list[Action]:
         pending = self.pending.pop(event.checkpoint)
+        pending.enter(PendingState.COMPLETED)
         own = Group(id=pending.id, sinks=self._staged_up_to(pending.id).handles)
         self.segments = [segment for segment in self.segments if segment.barrier > pending.id]
         self.committed -= set(self._noting)
@@ -397,6 +398,7 @@ class Coordinator:
         pending = self.pending.pop(checkpoint, None)
         if pending is None:
             return []
+        pending.enter(PendingState.DISCARDED)
         self.failed += 1
         self._periodic.ended(now_ms)
         trigger = pending.trigger

@@ -20,11 +20,15 @@ class AckResult(enum.Enum):
 class PendingState(enum.Enum):
     COLLECTING = "collecting acks"
     STORING = "storing metadata and slot"
+    COMPLETED = "completed"
+    DISCARDED = "discarded"
 
 
 LEGAL = {
-    PendingState.COLLECTING: {PendingState.STORING},
-    PendingState.STORING: set[PendingState](),
+    PendingState.COLLECTING: {PendingState.STORING, PendingState.DISCARDED},
+    PendingState.STORING: {PendingState.COMPLETED, PendingState.DISCARDED},
+    PendingState.COMPLETED: set[PendingState](),
+    PendingState.DISCARDED: set[PendingState](),
 }
 
 
@@ -68,10 +72,7 @@ class PendingCheckpoint:
         self.sources.update(ack.sources)
         return AckResult.SUCCESS
 
-    def begin_storing(self) -> None:
-        self._enter(PendingState.STORING)
-
-    def _enter(self, state: PendingState) -> None:
+    def enter(self, state: PendingState) -> None:
         if state not in LEGAL[self.state]:
             raise AssertionError(f"checkpoint {self.id} cannot go from {self.state.value} to {state.value}")
         self.state = state

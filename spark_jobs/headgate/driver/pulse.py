@@ -43,6 +43,10 @@ class Heart:
         self._thread = threading.Thread(target=self._run, name="heart", daemon=True)
 
     @property
+    def state(self) -> StreamState:
+        return self._beat.state
+
+    @property
     def progress(self) -> Progress:
         return self._beat.progress
 

@@ -7,6 +7,7 @@ group's identity is (stream, checkpoint id), never an epoch or a batch, whose bo
 
 from __future__ import annotations
 
+import enum
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,26 @@ Handle = dict[str, Any]
 
 Group = tuple[CheckpointId, Sequence[Mapping[str, Any]]]
 """The handles that were completed by one checkpoint."""
+
+
+class OutputState(enum.Enum):
+    """The life of a group's output, from its writer's task on."""
+
+    STAGED = "staged"
+    PREPARED = "prepared"
+    COMMITTED = "committed"
+    RETRACTED = "retracted"
+    DELETED = "deleted"
+
+
+LEGAL = {
+    OutputState.STAGED: {OutputState.PREPARED, OutputState.DELETED},
+    OutputState.PREPARED: {OutputState.COMMITTED, OutputState.RETRACTED, OutputState.DELETED},
+    OutputState.COMMITTED: {OutputState.RETRACTED},
+    OutputState.RETRACTED: {OutputState.COMMITTED},
+    OutputState.DELETED: set[OutputState](),
+}
+"""Retracted output comes back when a restore returns to its branch: it is reinstated. What was published stays."""
 
 Guarantee = Literal["exactly-once", "at-least-once"]
 

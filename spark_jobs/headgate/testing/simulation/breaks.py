@@ -10,7 +10,9 @@ from headgate.coordinator.messages import Acknowledged, Action, BatchDone, Event
 from headgate.driver.ledger import Ledger
 from headgate.driver.shared_state import SharedFiles
 from headgate.testing.faults import CommitBeforeCompletion
-from headgate.testing.simulation.driver import NUMBERS, Model, SimulatedTaker
+from headgate.testing.simulation.driver import Model
+from headgate.testing.simulation.job import NUMBERS
+from headgate.testing.simulation.taker import SimulatedTaker
 from headgate_contract.errors import SlotTaken
 from headgate_contract.ids import CheckpointId, SlotNumber
 from headgate_contract.records import SlotRecord

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from headgate.sink.base import BeginReport, Group, SinkCommitter
+from headgate.sink.base import BeginReport, Group, OutputState, SinkCommitter
+from headgate.testing.simulation.lives import Steps
 from headgate.testing.simulation.turns import Host
 from headgate_contract.errors import Fenced
 from headgate_contract.ids import CheckpointId, Generation
@@ -19,15 +20,47 @@ Row = tuple[int, int]
 class Database:
     """What was staged, and what everybody sees."""
 
+    steps: Steps = field(default_factory=Steps)
     staged: dict[str, tuple[Row, ...]] = field(default_factory=dict)
+    states: dict[str, OutputState] = field(default_factory=dict)
+    """Where each staged thing stands."""
     published: dict[CheckpointId, tuple[str, ...]] = field(default_factory=dict)
     retracted: dict[CheckpointId, tuple[str, ...]] = field(default_factory=dict)
     generation: int = 0
+    changes: int = 0
     told: Callable[[str, CheckpointId, int], None] = lambda what, group, generation: None
 
     def visible(self) -> list[Row]:
         """What a reader sees."""
         return [row for group in sorted(self.published) for name in self.published[group] for row in self.staged[name]]
+
+    def stage(self, name: str, rows: Sequence[Row]) -> None:
+        self.staged[name] = tuple(rows)
+        self.states[name] = OutputState.STAGED
+
+    def become(self, names: Iterable[str], state: OutputState) -> None:
+        """What is named enters `state`; a repeat changes nothing."""
+        self.changes += 1
+        for name in names:
+            before = self.states[name]
+            if state is not before:
+                self.steps.take("output", before.value, state.value)
+                self.states[name] = state
+
+    def publish(self, group: CheckpointId, names: tuple[str, ...]) -> None:
+        self.become(names, OutputState.COMMITTED)
+        self.published[group] = names
+        self.retracted.pop(group, None)
+
+    def retract(self, group: CheckpointId, names: tuple[str, ...]) -> None:
+        self.become(names, OutputState.RETRACTED)
+        self.retracted[group] = names
+        self.published.pop(group, None)
+
+    def delete(self, names: Iterable[str]) -> None:
+        for name in names:
+            self.become([name], OutputState.DELETED)
+            del self.staged[name]
 
 
 class SimulatedCommitter(SinkCommitter):
@@ -45,44 +78,59 @@ class SimulatedCommitter(SinkCommitter):
         abandoned: Sequence[Group],
         protected: frozenset[str],
     ) -> BeginReport:
-        return self._host.call("sink: begin", lambda: self._begin(lineage, carried, protected))
+        return self._host.call("sink: begin", lambda: self._begin(lineage, carried, abandoned, protected))
 
     def _begin(
-        self, lineage: frozenset[CheckpointId], carried: Sequence[Group], protected: frozenset[str]
+        self,
+        lineage: frozenset[CheckpointId],
+        carried: Sequence[Group],
+        abandoned: Sequence[Group],
+        protected: frozenset[str],
     ) -> BeginReport:
         database = self._database
         if database.generation > self._generation:
-            raise Fenced(f"generation {self._generation} came too late: {database.generation} writes")
+            raise self._fenced()
         database.generation = self._generation
-        for group in sorted(set(database.published) - lineage):
-            database.retracted[group] = database.published.pop(group)
-        for group in sorted(set(database.retracted) & lineage):
-            database.published[group] = database.retracted.pop(group)
-        for group, handles in carried:
-            database.published[group] = _names(handles)
-            database.told("carried", group, self._generation)
+        hidden = {id: names for id, names in database.published.items() if id not in lineage}
+        hidden.update({id: _names(handles) for id, handles in abandoned if id not in lineage})
+        for id in sorted(hidden):
+            database.retract(id, hidden[id])
+        shown = {id: names for id, names in database.retracted.items() if id in lineage}
+        shown.update({id: _names(handles) for id, handles in carried})
+        for id in sorted(shown):
+            database.publish(id, shown[id])
+            database.told("committed", id, self._generation)
         needed = {name for names in (*database.published.values(), *database.retracted.values()) for name in names}
-        for name in set(database.staged) - needed - protected:
-            del database.staged[name]
-        return BeginReport(committed=tuple(group for group, _ in carried))
+        database.delete(sorted(set(database.staged) - needed - protected))
+        return BeginReport(committed=tuple(id for id, _ in carried))
+
+    def _fenced(self) -> Fenced:
+        return Fenced(f"generation {self._generation} came too late: {self._database.generation} writes")
 
     def stage(self, name: str, rows: Sequence[Row]) -> Mapping[str, Any]:
         """What the step's task does: its output, durable and seen by nobody."""
 
         def act() -> Mapping[str, Any]:
-            self._database.staged[name] = tuple(rows)
+            self._database.stage(name, rows)
             return {"staged": name}
 
         return self._host.call("sink: stage", act)
 
     def prepare(self, handles: Sequence[Mapping[str, Any]]) -> None:
-        self._host.call("sink: prepare", lambda: None)
+        def act() -> None:
+            if self._database.generation != self._generation:
+                raise self._fenced()
+            states = self._database.states
+            new = [name for name in _names(handles) if states[name] is OutputState.STAGED]
+            self._database.become(new, OutputState.PREPARED)
+
+        self._host.call("sink: prepare", act)
 
     def commit(self, group: CheckpointId, handles: Sequence[Mapping[str, Any]]) -> None:
         def act() -> None:
             if self._database.generation != self._generation:
-                raise Fenced(f"generation {self._generation} came too late: {self._database.generation} writes")
-            self._database.published[group] = _names(handles)
+                raise self._fenced()
+            self._database.publish(group, _names(handles))
             self._database.told("committed", group, self._generation)
 
         self._host.call("sink: commit", act)

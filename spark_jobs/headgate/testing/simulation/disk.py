@@ -19,8 +19,21 @@ class Disk:
     """What is stored, and who is told of each change."""
 
     objects: dict[str, bytes] = field(default_factory=dict)
+    changes: int = 0
     created: Callable[[str, bytes, Host], None] = lambda path, data, host: None
     deleted: Callable[[str, Host], None] = lambda path, host: None
+
+    def put(self, path: str, data: bytes, host: Host) -> None:
+        self.changes += 1
+        self.objects[path] = data
+        self.created(path, data, host)
+
+    def remove(self, path: str, host: Host) -> bool:
+        self.changes += 1
+        if self.objects.pop(path, None) is None:
+            return False
+        self.deleted(path, host)
+        return True
 
 
 class SimulatedStore(ObjectStore):
@@ -46,8 +59,7 @@ class SimulatedStore(ObjectStore):
 
     def replace(self, path: str, data: bytes) -> None:
         def act() -> None:
-            self._disk.objects[path] = data
-            self._disk.created(path, data, self._host)
+            self._disk.put(path, data, self._host)
 
         self._turn("replace", path, act)
 
@@ -73,10 +85,7 @@ class SimulatedStore(ObjectStore):
 
     def delete(self, path: str) -> bool:
         def act() -> bool:
-            if self._disk.objects.pop(path, None) is None:
-                return False
-            self._disk.deleted(path, self._host)
-            return True
+            return self._disk.remove(path, self._host)
 
         return self._turn("delete", path, act)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from headgate.coordinator.coordinator import Coordinator
@@ -15,14 +15,16 @@ from headgate.coordinator.messages import (
     BatchBegun,
     BatchDone,
     BatchFailed,
-    Declined,
     Event,
+    NotifyAborted,
     TakeSnapshot,
-    Tick,
+    Trigger,
 )
+from headgate.coordinator.pending import PendingCheckpoint, PendingState
 from headgate.coordinator.policy import CheckpointOptions
 from headgate.driver.ledger import Ledger
 from headgate.driver.points import KillPoints
+from headgate.driver.pulse import Heart
 from headgate.driver.shared_state import SharedFiles
 from headgate.driver.sweeping import leftovers
 from headgate.recovery.fetch import SnapshotFiles
@@ -30,116 +32,44 @@ from headgate.recovery.sinks import begin_sinks, sink_history
 from headgate.state.key_groups import subtask_range
 from headgate.testing.simulation.database import Database, Row, SimulatedCommitter
 from headgate.testing.simulation.disk import Disk, SimulatedStore
+from headgate.testing.simulation.job import (
+    MAX_PARALLELISM,
+    NUMBERS,
+    OUT,
+    RECORDS,
+    SINK,
+    SOURCE,
+    STATE,
+    STREAM,
+    Counts,
+)
+from headgate.testing.simulation.lives import Steps
+from headgate.testing.simulation.taker import SimulatedTaker
 from headgate.testing.simulation.turns import Host, Turns
-from headgate_contract import wire
 from headgate_contract.catalogue import read_catalogue
-from headgate_contract.errors import CheckpointFailed, Fenced, HeadgateError, SnapshotDamaged, StorageError
-from headgate_contract.ids import CheckpointId, Generation, StreamName, VertexUid
-from headgate_contract.paths import StreamPaths
+from headgate_contract.errors import Fenced, HeadgateError, SnapshotDamaged, StorageError
+from headgate_contract.heartbeats import TERMINAL, StreamState
+from headgate_contract.ids import CheckpointId, Generation, StreamName
 from headgate_contract.records import slot_log
 from headgate_contract.restore import RestoreFrom
-from headgate_contract.snapshot import (
-    SnapshotMetadata,
-    SnapshotRef,
-    SourceState,
-    StateHandle,
-    SubtaskState,
-    VertexState,
-)
+from headgate_contract.snapshot import SnapshotMetadata, SnapshotRef
+from headgate_contract.store import ObjectStore
 
-STREAM = StreamName("simulated")
-NUMBERS, RECORDS, OUT = VertexUid("numbers"), VertexUid("records"), VertexUid("out")
-MAX_PARALLELISM = 4
-STATE, SOURCE, SINK = f"state {NUMBERS}", f"source {RECORDS}", f"sink {OUT}"
-
-Counts = dict[int, int]
+BETWEEN_STOPS_MS = 20
+"""Until a stop by signal whose last snapshot failed is tried again."""
 
 
-class SimulatedTaker:
-    """Uploads what shared storage lacks: the participants of a snapshot, as tasks."""
+class SimulatedHeart(Heart):
+    """Writes the heartbeat whenever the state changes, and holds it to its life-cycle."""
 
-    def __init__(self, driver: SimulatedDriver) -> None:
-        self._driver = driver
-        self._uploaded: dict[CheckpointId, list[str]] = {}
+    def __init__(self, store: ObjectStore, stream: StreamName, generation: Generation, steps: Steps) -> None:
+        super().__init__(store, stream, generation)
+        self._steps = steps
 
-    def take(self, action: TakeSnapshot) -> None:
-        driver = self._driver
-        self._uploaded[action.checkpoint] = []
-        base = {} if action.name is not None else driver.shared.confirmed()
-        driver.shared.register(action.checkpoint, base.values())
-        for participant, part in ((STATE, self._state), (SOURCE, self._source), (SINK, self._sink)):
-            driver.host.spawn(f"{participant} of {action.checkpoint}", self._work(action, participant, part, base))
-
-    def confirm(self, metadata: SnapshotMetadata) -> None:
-        self._driver.shared.confirm(metadata.handles())
-
-    def forget(self, checkpoint: CheckpointId) -> None:
-        self._uploaded.pop(checkpoint, None)
-
-    def discard(self, checkpoint: CheckpointId) -> None:
-        for path in (*self._uploaded.pop(checkpoint, []), *self._driver.shared.release(checkpoint)):
-            self._delete(path)
-
-    def _work(
-        self,
-        action: TakeSnapshot,
-        participant: str,
-        part: Callable[[TakeSnapshot, Mapping[str, StateHandle]], Acknowledged],
-        base: Mapping[str, StateHandle],
-    ) -> Callable[[], None]:
-        def work() -> None:
-            try:
-                self._driver.post(part(action, base))
-            except HeadgateError as error:
-                self._driver.post(Declined(checkpoint=action.checkpoint, participant=participant, cause=str(error)))
-
-        return work
-
-    def _state(self, action: TakeSnapshot, base: Mapping[str, StateHandle]) -> Acknowledged:
-        driver = self._driver
-        parallelism = driver.parallelism
-        subtasks = []
-        for subtask, version in sorted(action.cut.versions.get(NUMBERS, {}).items()):
-            handles = tuple(base.get(name) or self._upload(action, name) for name in version["segments"])
-            groups = subtask_range(subtask, parallelism, MAX_PARALLELISM)
-            subtasks.append(SubtaskState(subtask, groups.start, groups.end, dict(version), handles))
-        state = VertexState("numbers", parallelism, "model", (), tuple(subtasks), action.cut.epoch)
-        return Acknowledged(checkpoint=action.checkpoint, participant=STATE, vertices={NUMBERS: state})
-
-    def _source(self, action: TakeSnapshot, base: Mapping[str, StateHandle]) -> Acknowledged:
-        self._driver.host.pause("source: acknowledges")
-        state = SourceState("records", "model", dict(action.cut.positions[RECORDS]))
-        return Acknowledged(checkpoint=action.checkpoint, participant=SOURCE, sources={RECORDS: state})
-
-    def _sink(self, action: TakeSnapshot, base: Mapping[str, StateHandle]) -> Acknowledged:
-        self._driver.sink.prepare(action.staged.get(OUT, ()))
-        return Acknowledged(checkpoint=action.checkpoint, participant=SINK)
-
-    def _upload(self, action: TakeSnapshot, name: str) -> StateHandle:
-        driver = self._driver
-        data = json.dumps(driver.segments[name]).encode()
-        if action.name is None:
-            path = where = StreamPaths(STREAM).shared_file(f"{name}.c{action.checkpoint}g{driver.generation}")
-        else:
-            folder = StreamPaths(STREAM).savepoint(action.name, action.checkpoint, driver.generation)
-            path, where = f"state/{name}", f"{folder}/state/{name}"
-        if action.checkpoint in self._uploaded:
-            self._uploaded[action.checkpoint].append(where)
-        try:
-            driver.store.replace(where, data)
-        finally:
-            over = action.checkpoint not in self._uploaded
-            if over and not driver.host.dead:
-                self._delete(where)
-        if over:
-            raise CheckpointFailed(f"checkpoint {action.checkpoint} was given up meanwhile")
-        return StateHandle(name, path, len(data), wire.sha256(data))
-
-    def _delete(self, path: str) -> None:
-        try:
-            self._driver.store.delete(path)
-        except StorageError:
-            return  # the next life sweeps it
+    def become(self, state: StreamState, cause: str | None = None) -> None:
+        if state is not self.state and self.state not in TERMINAL:
+            self._steps.take("driver", self.state.value, state.value)
+        super().become(state, cause)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +82,8 @@ class Model:
     parallelism: int
     batch: int
     """How many records a micro-batch has, at most."""
+    look_ms: int
+    """How often a driver looks whether a successor has begun."""
     ledger_class: type[Ledger] = Ledger
     shared_class: type[SharedFiles] = SharedFiles
     coordinator_class: type[Coordinator] = Coordinator
@@ -169,11 +101,16 @@ class SimulatedDriver:
     generation: Generation
     launch: str
     clock: Callable[[], int]
+    steps: Steps
     segments: dict[str, Counts] = field(default_factory=dict)
     inbox: deque[Event] = field(default_factory=deque)
     acks: list[Acknowledged] = field(default_factory=list)
     """All that were ever sent: the network may bring one again."""
     coordinator: Coordinator | None = None
+    signalled: bool = False
+    """SIGTERM has come."""
+    step_fails: bool = False
+    """The next micro-batch to end fails."""
     ended: bool = False
     """By itself: stopped, failed or fenced."""
     error: BaseException | None = None
@@ -186,7 +123,11 @@ class SimulatedDriver:
         self.shared = self.model.shared_class()
         self.folders: dict[CheckpointId, str] = {}
         self.parallelism = self.model.parallelism
-        self.host.spawn("main", self._live)
+        self._heart = SimulatedHeart(self.store, STREAM, self.generation, self.steps)
+        self._stop_posted = False
+        self._stop_again_at = self._look_at = 0
+        self._watched: dict[CheckpointId, tuple[PendingCheckpoint, PendingState]] = {}
+        self.host.spawn("main", self._main)
 
     # ---- what the simulation looks at
 
@@ -195,11 +136,22 @@ class SimulatedDriver:
         return not (self.ended or self.host.dead)
 
     @property
-    def next_deadline(self) -> int | None:
-        return self.coordinator.next_deadline() if self.coordinator is not None and self.alive else None
+    def tick_is_due(self) -> bool:
+        if self.coordinator is None or not self.alive or self.inbox:
+            return False
+        deadline = self.coordinator.next_deadline()
+        return deadline is not None and deadline <= self.clock()
 
-    def post_tick(self) -> None:
-        self.post(Tick())
+    @property
+    def next_deadline(self) -> int | None:
+        if self.coordinator is None or not self.alive:
+            return None
+        moments = [
+            self.coordinator.next_deadline(),
+            self._look_at,
+            self._stop_again_at if self._wants_to_stop else None,
+        ]
+        return min((moment for moment in moments if moment is not None), default=None)
 
     def post(self, event: Event) -> None:
         self.inbox.append(event)
@@ -208,14 +160,47 @@ class SimulatedDriver:
 
     # ---- the life
 
-    def _live(self) -> None:
+    def _main(self) -> None:
+        """What the driver's process does: live, and tell how it ended."""
         try:
-            self._restore()
+            self._live()
         except (HeadgateError, AssertionError) as error:
             self._end(error)
-            return
+        if isinstance(self.error, Fenced):
+            self._heart.become(StreamState.FENCED, str(self.error))
+        elif self.error is not None:
+            self._heart.become(StreamState.FAILED, str(self.error))
+        else:
+            self._heart.become(StreamState.STOPPING)
+            self._heart.become(StreamState.STOPPED)
+
+    def _live(self) -> None:
+        self._restore()
         self.host.spawn("coordinator", self._coordinate)
         self.host.spawn("engine", self._run)
+        self._heart.become(StreamState.RUNNING)
+        while not self.ended:
+            self.host.pause("waits for the end", lambda: self.ended or self._stop_is_due or self._look_is_due)
+            if self._look_is_due and not self.ended:
+                self._look_at = self.clock() + self.model.look_ms
+                self.ledger.look()
+            if self._stop_is_due and not self.ended:
+                self._stop_posted = True
+                self._stop_again_at = self.clock() + BETWEEN_STOPS_MS
+                self._heart.become(StreamState.STOPPING)
+                self.post(Trigger(stop=True, reason="SIGTERM"))
+
+    @property
+    def _look_is_due(self) -> bool:
+        return self.clock() >= self._look_at
+
+    @property
+    def _wants_to_stop(self) -> bool:
+        return self.signalled and not self._stop_posted
+
+    @property
+    def _stop_is_due(self) -> bool:
+        return self._wants_to_stop and self.clock() >= self._stop_again_at
 
     def _end(self, error: BaseException | None) -> None:
         if not self.ended:
@@ -228,6 +213,7 @@ class SimulatedDriver:
         if own is None or newest is None or own.launch != self.launch or newest.generation > self.generation:
             raise Fenced(f"generation {self.generation} came too late")
         assert catalogue.newest_slot is not None
+        self._heart.become(StreamState.RESTORING)
         decision = own.decision
         ref = decision.snapshot if isinstance(decision, RestoreFrom) else None
         slots = slot_log(self.store, STREAM)
@@ -309,18 +295,41 @@ class SimulatedDriver:
     # ---- the coordinator's thread
 
     def _coordinate(self) -> None:
-        assert self.coordinator is not None
         while not self.ended:
             self.host.pause("waits for events", lambda: bool(self.inbox) or self.ended)
             if self.inbox and not self.ended:
-                for action in self.coordinator.handle(self.inbox.popleft(), self.clock()):
-                    self._perform(action)
+                self._handle(self.inbox.popleft())
+
+    def _handle(self, event: Event) -> None:
+        assert self.coordinator is not None
+        self.host.say(event)
+        actions = self.coordinator.handle(event, self.clock())
+        self._watch()
+        for action in actions:
+            if not isinstance(action, TakeSnapshot):
+                self.host.say(action)
+            self._perform(action)
+
+    def _watch(self) -> None:
+        """Count what has become of the checkpoints."""
+        assert self.coordinator is not None
+        for checkpoint, pending in self.coordinator.pending.items():
+            self._watched.setdefault(checkpoint, (pending, PendingState.COLLECTING))
+        for checkpoint, (pending, before) in list(self._watched.items()):
+            if pending.state is not before:
+                self.steps.take("checkpoint", before.value, pending.state.value)
+                self._watched[checkpoint] = (pending, pending.state)
+            if checkpoint not in self.coordinator.pending:
+                del self._watched[checkpoint]
 
     def _perform(self, action: Action) -> None:
         if isinstance(action, TakeSnapshot):
+            self.host.say(f"the barrier of {action.kind.value} {action.checkpoint} passes, epoch {action.cut.epoch}")
             self.taker.take(action)
-        else:
-            self.ledger.perform(action)
+            return
+        if isinstance(action, NotifyAborted):
+            self._stop_posted = False
+        self.ledger.perform(action)
 
     # ---- the engine
 
@@ -339,13 +348,12 @@ class SimulatedDriver:
             if not may() or self.ended:
                 continue
             cut = coordinator.cut
-            for action in coordinator.handle(BatchBegun(), self.clock()):
-                self._perform(action)
+            self._handle(BatchBegun())
             attempt += 1
             try:
                 result = self._batch(cut, attempt)
-            except StorageError:
-                self.post(BatchFailed(cause="the step failed: the sink could not be written"))
+            except StorageError as error:
+                self.post(BatchFailed(cause=f"the step failed: {error}"))
                 return
             self.reached = int(result.positions[RECORDS]["next"])
             self.post(BatchDone(result=result))
@@ -378,6 +386,9 @@ class SimulatedDriver:
                 self.segments[name] = changed
             versions[subtask] = {"segments": [*parent, name]}
         self.host.pause("engine: the step ends")
+        if self.step_fails:
+            self.step_fails = False
+            raise StorageError("its worker died")
         return BatchResult(
             epoch=cut.epoch + 1,
             versions={NUMBERS: versions},

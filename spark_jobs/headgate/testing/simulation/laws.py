@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from headgate.testing.simulation.database import Database, Row
 from headgate.testing.simulation.disk import Disk
+from headgate.testing.simulation.lives import Steps
 from headgate.testing.simulation.turns import Host
 from headgate_contract import wire
 from headgate_contract.snapshot import SnapshotMetadata, read_metadata
@@ -37,6 +38,7 @@ class Laws:
 
     disk: Disk
     database: Database
+    steps: Steps
     records: int
     keys: int
     generations: dict[int, int | None] = field(default_factory=dict)
@@ -44,11 +46,14 @@ class Laws:
     completed: dict[int, Completed] = field(default_factory=dict)
     retired: set[int] = field(default_factory=set)
     slots: int = 0
+    newest_slot: str = ""
+    """The kind of the newest slot."""
     stopped: int = 0
     """The newest generation that has stopped with a snapshot, not by being cancelled."""
     needed: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
+        self._seen = (-1, -1)
         self.disk.created = self._created
         self.disk.deleted = self._deleted
         self.database.told = self._told
@@ -62,6 +67,9 @@ class Laws:
             return
         record = json.loads(data)["body"]["record"]
         self.slots += 1
+        if self.newest_slot:
+            self.steps.take("slot", self.newest_slot, record["type"])
+        self.newest_slot = record["type"]
         generation = record["generation"]
         newest = max(self.generations, default=0)
         if record["type"] == "generation-started":
@@ -162,11 +170,39 @@ class Laws:
     def _told(self, what: str, group: int, generation: int) -> None:
         if group not in self.completed:
             raise LawBroken(f"generation {generation}: group {group} is {what} and has no slot")
-        ids = [id for id, _ in self.database.visible()]
-        if len(ids) != len(set(ids)):
-            doubled = [id for id, times in Counter(ids).items() if times > 1]
-            raise LawBroken(f"generation {generation}: with group {group} {doubled} are visible twice")
+
+    # ---- after each step
+
+    def check(self) -> None:
+        """What must hold at every moment; nothing to do where nothing has changed since it was looked at."""
+        if self.disk.changes != self._seen[0]:
+            self._check_kept()
+        if self._seen != (self.disk.changes, self.database.changes):
+            self._check_effects()
+        self._seen = (self.disk.changes, self.database.changes)
+
+    def _check_kept(self) -> None:
+        """No completed snapshot lacks a handle, and nothing that one refers to is gone."""
+        gone = sorted(path for path, times in self.needed.items() if times > 0 and path not in self.disk.objects)
+        if gone:
+            raise LawBroken(f"{', '.join(gone)} is gone, which a completed snapshot needs")
+
+    def _check_effects(self) -> None:
+        """Readers see a prefix of the input, each record once, of groups that the writing generation may show."""
+        shown = sorted(self.database.published)
+        strangers = [group for group in shown if group not in self.completed]
+        if strangers:
+            raise LawBroken(f"groups {strangers} are visible and have no slot")
+        generation = self.database.generation
+        mine = [group for group in shown if self.completed[group].generation == generation]
+        allowed = {*mine, *self.lineage(self.generations.get(generation))}
+        if not allowed.issuperset(shown):
+            left = sorted(set(shown) - allowed)
+            raise LawBroken(f"groups {left} are visible, which generation {generation} does not stand on")
+        rows = self.database.visible()
+        self._check_rows(rows, len(rows), f"generation {generation} has written")
 
     def check_end(self) -> None:
         """Everything was read and the stream has stopped."""
+        self.check()
         self._check_rows(self.database.visible(), self.records, "at the end")

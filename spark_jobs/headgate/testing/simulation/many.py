@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 
 from headgate.testing.simulation.breaks import BREAKS
-from headgate.testing.simulation.world import Report, Simulation
+from headgate.testing.simulation.report import Report
+from headgate.testing.simulation.trace import Trace
+from headgate.testing.simulation.world import Simulation
 
 
 def be_quiet() -> None:
@@ -19,6 +21,8 @@ def simulate_some(chunk: tuple[int, int, str]) -> list[Report]:
     return [simulate(seed, fault) for seed in range(first, last)]
 
 
-def simulate(seed: int, fault: str = "") -> Report:
+def simulate(seed: int, fault: str = "", trace: Trace | None = None) -> Report:
     """One seed, with a planted fault or none."""
-    return Simulation(seed, BREAKS[fault]).run() if fault else Simulation(seed).run()
+    simulation = Simulation(seed, BREAKS[fault]) if fault else Simulation(seed)
+    simulation.trace = trace or simulation.trace
+    return simulation.run()

@@ -14,6 +14,9 @@ from headgate_contract.errors import StorageError
 
 T = TypeVar("T")
 
+LAUNCHES = "launches the driver"
+"""Where a launcher stands that has claimed its slot."""
+
 
 class Verdict(enum.Enum):
     """What becomes of one call to storage."""
@@ -40,6 +43,8 @@ class Task:
     """Until when it has nothing to do."""
     at: str = "begins"
     """Where it stands: the call that it is about to make."""
+    held: Callable[[], bool] | None = None
+    """While this says so, it is not its turn: what it does takes long."""
 
     def __post_init__(self) -> None:
         self._greenlet = greenlet.greenlet(self.run, self.host.hub)
@@ -50,11 +55,13 @@ class Task:
 
     @property
     def ready(self) -> bool:
-        return not self.ended and (self.waits_for is None or self.waits_for())
+        if self.ended or (self.held is not None and self.held()):
+            return False
+        return self.waits_for is None or self.waits_for()
 
     def go(self, verdict: Verdict = Verdict.GOOD) -> None:
         """Let it run until its next pause, where it gets `verdict`."""
-        self.waits_for = None
+        self.waits_for = self.held = None
         before, self.host.current = self.host.current, self
         try:
             self._greenlet.switch(verdict) if self._greenlet else self._greenlet.switch()
@@ -77,6 +84,12 @@ class Host:
     dead: bool = False
     frozen: bool = False
     current: Task | None = None
+    note: Callable[[str, object], None] = lambda who, what: None
+    """Told of what its tasks do within a turn."""
+
+    def say(self, what: object) -> None:
+        """Called by a task: note what it takes in, or wants."""
+        self.note(f"{self.name}, {self.current.name}" if self.current else self.name, what)
 
     def spawn(self, name: str, run: Callable[[], object]) -> Task:
         task = Task(self, name, run)

@@ -1,0 +1,176 @@
+"""What goes wrong in a simulation: faults of storage at one call, and everything else between two turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headgate.coordinator.messages import Cancel, Declined, Trigger
+from headgate.testing.simulation.driver import SimulatedDriver
+from headgate.testing.simulation.turns import LAUNCHES, Host, Verdict
+from headgate_contract.ids import RequestId, SavepointName
+from headgate_contract.snapshot import SnapshotKind
+
+if TYPE_CHECKING:
+    from headgate.testing.simulation.world import Simulation
+
+FAULTS = (
+    *(f"storage: {verdict.value}" for verdict in Verdict if verdict is not Verdict.GOOD),
+    *("crash", "freeze", "wake", "clock jump", "suspicion", "signal"),
+    *("duplicate ack", "late ack", "foreign ack", "decline", "slow upload", "failed step"),
+)
+"""Every kind, as it is printed."""
+
+CALLS = ("create ", "replace ", "read ", "stat ", "list ", "delete ", "sink: ")
+"""How a task that is about to call storage or the sink says so."""
+UPLOAD = "replace streams/simulated/shared"
+
+
+class Mishaps:
+    """Picks what goes wrong next, by the simulation's chance."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self._chance = simulation.chance
+        self._asked = 0
+
+    def happen(self) -> None:
+        """One thing; nothing, if what was picked is not possible now."""
+        what: Callable[[], None] = self._chance.choice(
+            (
+                *(self._crash, self._freeze, self._wake, self._wake, self._suspect, self._jump, self._signal),
+                *(self._ask, self._ask, self._ask, self._ask, self._echo, self._echo, self._echo),
+                *(self._decline, self._decline, self._slow, self._slow, self._slow, self._fail_step),
+            )
+        )
+        what()
+
+    def verdict(self) -> Verdict:
+        """How a call to storage goes wrong."""
+        verdict = self._chance.choice([one for one in Verdict if one is not Verdict.GOOD])
+        self._simulation.report.faults[f"storage: {verdict.value}"] += 1
+        return verdict
+
+    def _note(self, fault: str, who: str) -> None:
+        self._simulation.report.faults[fault] += 1
+        self._simulation.note(who, f"*** {fault}")
+
+    # ---- to processes
+
+    def _crash(self) -> None:
+        hosts = [host for host in self._simulation.hosts() if not host.dead and host.tasks]
+        if hosts:
+            host = self._chance.choice(hosts)
+            self._note("crash", host.name)
+            host.die()
+
+    def _freeze(self) -> None:
+        hosts = [host for host in self._simulation.hosts() if not host.dead and not host.frozen and host.tasks]
+        if hosts:
+            self._set_frozen(self._chance.choice(hosts), True)
+
+    def _wake(self) -> None:
+        hosts = [host for host in self._simulation.hosts() if host.frozen and not host.dead]
+        if hosts:
+            self._set_frozen(self._chance.choice(hosts), False)
+
+    def _set_frozen(self, host: Host, frozen: bool) -> None:
+        self._note("freeze" if frozen else "wake", host.name)
+        host.frozen = frozen
+
+    def _suspect(self) -> None:
+        """Somebody takes a driver for dead, rightly or not: for instance because its host is slow to start it."""
+        self._note("suspicion", "somebody")
+        for host in self._simulation.hosts():
+            for task in host.ready():
+                if task.at == LAUNCHES:
+                    self._simulation.hold(task, 1_000)
+        self._simulation.launch()
+
+    def _jump(self) -> None:
+        self._note("clock jump", "the clock")
+        self._simulation.now_ms += self._chance.choice((100, 1_000, 10_000))
+
+    def _signal(self) -> None:
+        """SIGTERM."""
+        drivers = [driver for driver in self._simulation.live() if not driver.signalled]
+        if drivers:
+            driver = self._chance.choice(drivers)
+            self._note("signal", driver.host.name)
+            driver.signalled = True
+
+    # ---- to checkpoints
+
+    def _running(self) -> list[SimulatedDriver]:
+        return [driver for driver in self._simulation.live() if driver.coordinator is not None]
+
+    def _echo(self) -> None:
+        """An ack comes again, or for a snapshot that it is not of, or of somebody who does not belong here."""
+        drivers = [driver for driver in self._running() if driver.acks]
+        if not drivers:
+            return
+        driver = self._chance.choice(drivers)
+        assert driver.coordinator is not None
+        pending = driver.coordinator.pending
+        ack = self._chance.choice(driver.acks[-9:])
+        kind = "duplicate ack" if ack.checkpoint in pending else "late ack"
+        if self._chance.random() < 0.4:
+            kind = "foreign ack"
+            any_id = self._chance.choice([*pending, ack.checkpoint])
+            ack = replace(ack, checkpoint=any_id, participant="state of another job")
+        self._note(kind, driver.host.name)
+        driver.inbox.append(ack)
+
+    def _decline(self) -> None:
+        """A participant gives up, and its ack may follow all the same."""
+        drivers = [driver for driver in self._running() if driver.coordinator and driver.coordinator.pending]
+        if not drivers:
+            return
+        driver = self._chance.choice(drivers)
+        assert driver.coordinator is not None
+        pending = self._chance.choice(list(driver.coordinator.pending.values()))
+        participant = self._chance.choice(sorted(driver.coordinator.participants))
+        self._note("decline", driver.host.name)
+        driver.post(Declined(checkpoint=pending.id, participant=participant, cause="it gave up"))
+
+    def _slow(self) -> None:
+        """An upload takes long; checkpoints expire meanwhile, and later ones overtake it."""
+        tasks = [task for host in self._simulation.hosts() for task in host.ready() if task.at.startswith(UPLOAD)]
+        if tasks:
+            task = self._chance.choice(tasks)
+            self._note("slow upload", f"{task.host.name}, {task.name}")
+            self._simulation.hold(task, self._chance.choice((20, 100, 1_000)))
+
+    def _fail_step(self) -> None:
+        """The running micro-batch, or the next one, fails."""
+        drivers = self._running()
+        if drivers:
+            driver = self._chance.choice(drivers)
+            self._note("failed step", driver.host.name)
+            driver.step_fails = True
+
+    # ---- what people ask for
+
+    def _ask(self) -> None:
+        drivers = self._running()
+        if not drivers:
+            return
+        self._asked += 1
+        request = RequestId(f"request-{self._asked}")
+        driver = self._chance.choice(drivers)
+        name = SavepointName(self._chance.choice(("a", "b", f"s{self._asked}")))
+        savepoint = SnapshotKind.SAVEPOINT
+        what = self._chance.choice(("savepoint", "savepoint", "checkpoint", "stop", "stop with savepoint", "cancel"))
+        self._simulation.report.seen[f"asked: {what}"] += 1
+        match what:
+            case "savepoint":
+                driver.post(Trigger(kind=savepoint, name=name, request=request))
+            case "checkpoint":
+                driver.post(Trigger(request=request))
+            case "stop":
+                driver.post(Trigger(request=request, stop=True))
+            case "stop with savepoint":
+                driver.post(Trigger(kind=savepoint, name=name, request=request, stop=True))
+            case "cancel":
+                driver.post(Cancel(request=request))
