@@ -25,7 +25,7 @@ from pyspark.sql import functions as F  # noqa: E402
 
 import headgate  # noqa: E402
 from headgate.driver.engine import EngineSetup, MicroBatch  # noqa: E402
-from headgate.driver.life import Life  # noqa: E402
+from headgate.driver.lives import Lives  # noqa: E402
 from headgate.driver.points import KillPoints  # noqa: E402
 from headgate.driver.pulse import Heart  # noqa: E402
 from headgate.driver.setup import LifeSetup  # noqa: E402
@@ -97,7 +97,7 @@ def headgate_round(base: Path, settings: Settings, rows: int, keys: int, batches
     slots = slot_log(store, stream)
     slots.append(None, started)
     plan = linear_plan(counting_job(rows, keys))
-    life: list[Life] = []
+    life: list[Lives] = []
     setup = EngineSetup(
         stream=stream, generation=Generation(1), plan=plan, settings=settings, directory=base / "engine"
     )
@@ -105,7 +105,7 @@ def headgate_round(base: Path, settings: Settings, rows: int, keys: int, batches
     heart = Heart(store, stream, Generation(1))
     heart.start(2000, "")
     life.append(
-        Life(
+        Lives(
             LifeSetup(
                 store=store,
                 stream=stream,

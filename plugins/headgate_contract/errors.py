@@ -27,6 +27,7 @@ HeadgateError (1)
 ├── LaunchFailed (8)
 └── StreamFailed (9)
     ├── BatchFailed
+    ├── SuppressRestarts
     ├── SinkFailed
     ├── StateError
     └── CheckpointFailed
@@ -34,6 +35,7 @@ HeadgateError (1)
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 
@@ -58,6 +60,16 @@ def _rebuild(cls: type[HeadgateError], what: str, hint: str) -> HeadgateError:
     error = cls.__new__(cls)
     HeadgateError.__init__(error, what, hint=hint)
     return error
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """`error`, what it came from, what that came from, and so on."""
+    seen: set[int] = set()
+    next_one: BaseException | None = error
+    while next_one is not None and id(next_one) not in seen:
+        seen.add(id(next_one))
+        yield next_one
+        next_one = next_one.__cause__ or (None if next_one.__suppress_context__ else next_one.__context__)
 
 
 class BadInput(HeadgateError):
@@ -171,13 +183,17 @@ class LaunchFailed(HeadgateError):
 
 
 class StreamFailed(HeadgateError):
-    """The driver cannot go on; the outer restart strategy decides what follows."""
+    """The stream cannot go on; the restart strategy decides what follows."""
 
     exit_code = 9
 
 
 class BatchFailed(StreamFailed):
     """A micro-batch failed."""
+
+
+class SuppressRestarts(StreamFailed):
+    """No restart mends this: raised by an author's code, the stream fails for good, whatever its restart strategy."""
 
 
 class SinkFailed(StreamFailed):

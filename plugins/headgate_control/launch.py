@@ -135,6 +135,8 @@ class Launcher:
                 beat, trouble = None, error
             if beat is not None and beat.state in (StreamState.RUNNING, StreamState.STOPPING, StreamState.STOPPED):
                 return beat
+            if beat is not None and beat.state is StreamState.RESTORING and beat.progress.restarts:
+                return beat  # it has run, has failed, and is mending that itself
             if beat is not None and beat.state in (StreamState.FAILED, StreamState.FENCED):
                 self._see_off(driver)
                 raise self._failed(driver, beat.cause or f"it says that it is {beat.state.value}")

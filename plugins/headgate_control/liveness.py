@@ -73,7 +73,8 @@ def judge(facts: LivenessFacts) -> Judgement:
         return Judgement(Condition.LAUNCHED, f"generation {newest.generation} has given no sign of life yet")
     if beat is None:
         return Judgement(Condition.SILENT, f"the heartbeat cannot be read: {facts.seen.fault}")
-    return Judgement(_OF_STATE[beat.state], f"generation {newest.generation} is {beat.state.value}")
+    why = f" ({beat.cause})" if beat.cause else ""
+    return Judgement(_OF_STATE[beat.state], f"generation {newest.generation} is {beat.state.value}{why}")
 
 
 def _ended(facts: LivenessFacts, newest: GenerationStarted) -> Judgement | None:

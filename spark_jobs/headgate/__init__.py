@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from headgate.job.job import Job, KeyedStream, Stream
     from headgate.step.aggregates import avg, count, max, min, sum
     from headgate.step.operators import Keyed
+    from headgate_contract.errors import SuppressRestarts
 
 _HOMES = {
     "Job": "headgate.job.job",
     "KeyedStream": "headgate.job.job",
     "Stream": "headgate.job.job",
     "Keyed": "headgate.step.operators",
+    "SuppressRestarts": "headgate_contract.errors",
     "avg": "headgate.step.aggregates",
     "count": "headgate.step.aggregates",
     "max": "headgate.step.aggregates",
@@ -26,7 +28,20 @@ _HOMES = {
     "sum": "headgate.step.aggregates",
 }
 
-__all__ = ["Job", "Keyed", "KeyedStream", "Stream", "avg", "count", "max", "min", "sinks", "sources", "sum"]
+__all__ = [
+    "Job",
+    "Keyed",
+    "KeyedStream",
+    "Stream",
+    "SuppressRestarts",
+    "avg",
+    "count",
+    "max",
+    "min",
+    "sinks",
+    "sources",
+    "sum",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -340,7 +340,7 @@ class Coordinator:
         if pending.trigger.stop:
             self._stopped_with = event.snapshot
         elif pending.trigger.request is not None:
-            actions.append(Reply(request=pending.trigger.request, done=True, result=_result(event.snapshot)))
+            actions.append(Reply(request=pending.trigger.request, done=True, result=result_of(event.snapshot)))
         return actions
 
     # ---- commit and end
@@ -353,7 +353,7 @@ class Coordinator:
         if self._stopped_with is None or self._uncommitted() or self.stopping is None:
             return []
         self.ended = True
-        result = _result(self._stopped_with)
+        result = result_of(self._stopped_with)
         stopped = WriteStopped(
             reason=self.stopping.reason or "stop was asked for",
             committed=tuple(sorted(self.committed)),
@@ -382,7 +382,7 @@ class Coordinator:
             return [reply for other in self._also_stopping for reply in _refusal(other, why)]
         asked = [other for other in (self.stopping.request, *self._also_stopping) if other is not None]
         if good:
-            return [Reply(request=other, done=True, result=_result(snapshot)) for other in asked]
+            return [Reply(request=other, done=True, result=result_of(snapshot)) for other in asked]
         return [reply for other in asked for reply in _refusal(other, f"{why}; {snapshot} is complete")]
 
     def _expire(self, now_ms: int) -> list[Action]:
@@ -426,5 +426,6 @@ def _refusal(request: RequestId | None, why: str) -> list[Action]:
     return [Reply(request=request, done=False, why=why)] if request is not None else []
 
 
-def _result(snapshot: SnapshotRef) -> dict[str, object]:
+def result_of(snapshot: SnapshotRef) -> dict[str, object]:
+    """What the one who asked for a snapshot is told of it."""
     return {"snapshot": int(snapshot.id), "name": snapshot.name, "folder": snapshot.folder, "kind": snapshot.kind.value}

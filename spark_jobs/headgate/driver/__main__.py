@@ -14,7 +14,7 @@ from types import FrameType
 
 from headgate.driver.engine import Engine, EngineSetup
 from headgate.driver.ledger import Ledger
-from headgate.driver.life import Life, describe_error
+from headgate.driver.lives import Lives, describe_error, is_final
 from headgate.driver.log_file import take_over_output
 from headgate.driver.points import KillPoints
 from headgate.driver.pulse import Heart
@@ -56,16 +56,16 @@ def main() -> int:
         heart.become(StreamState.RESTORING)
         _clean_up_after_earlier(work, store.url, generation)
         setup = _setup(store, stream, catalogue, started, deployed, settings, work)
-        life = Life(setup, heart)
-        _stop_on_signals(life)
-        life.run()
+        lives = Lives(setup, heart)
+        _stop_on_signals(lives)
+        lives.run()
     except Fenced as error:
         log.warning("%s", error)
         heart.become(StreamState.FENCED, str(error))
         return FENCED
     except BaseException as error:
         log.exception("the driver failed")
-        heart.become(StreamState.FAILED, describe_error(error))
+        heart.become(StreamState.FAILED, describe_error(error), given_up=is_final(error))
         return error.exit_code if isinstance(error, HeadgateError) else 1
     finally:
         heart.close()
@@ -173,9 +173,9 @@ def _clean_up_after_earlier(work: Path, root: str, generation: Generation) -> No
     (work / _OWNER).write_text(root)
 
 
-def _stop_on_signals(life: Life) -> None:
+def _stop_on_signals(lives: Lives) -> None:
     def stop(number: int, _: FrameType | None) -> None:
-        life.ask_to_stop(signal.Signals(number).name)
+        lives.ask_to_stop(signal.Signals(number).name)
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)

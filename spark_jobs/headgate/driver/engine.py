@@ -36,23 +36,26 @@ class EngineSetup:
     plan: LinearPlan
     settings: Settings
     directory: Path
-    """Its private scratch folder, new in every life."""
+    """Its private scratch folder, new in every generation."""
     shared: str = ""
     """The storage root: a source that keeps a log of its own puts it below."""
     log: str = ""
 
 
 class Engine(ABC):
-    """Calls `handler` for one micro-batch after the other, from a thread of its own."""
+    """Calls `handler` for one micro-batch after the other, from a thread of its own.
+
+    It is opened once and stopped once; in between it begins and halts once for each life.
+    """
 
     @property
     @abstractmethod
     def book(self) -> PositionBook:
-        """The positions of the source."""
+        """The positions of the source, in the life that has begun or is about to."""
 
     @abstractmethod
     def open(self) -> None:
-        """Start what is slow to start, and check the plan against it. Raises JobInvalid."""
+        """Start what is slow to start, and check the plan against it; nothing if it is open. Raises JobInvalid."""
 
     @property
     @abstractmethod
@@ -61,7 +64,7 @@ class Engine(ABC):
 
     @abstractmethod
     def begin(self, position: Json, handler: Callable[[MicroBatch], None]) -> None:
-        """Hand over micro-batches from `position` on."""
+        """Hand over micro-batches from `position` on, by a query that nobody has used before."""
 
     @abstractmethod
     def run(self, batch: MicroBatch, task: StepTask) -> list[StepAck]:
@@ -74,6 +77,13 @@ class Engine(ABC):
     @abstractmethod
     def failure(self) -> str | None:
         """Why no more micro-batches come, or None while they do."""
+
+    @abstractmethod
+    def halt(self) -> bool:
+        """Hand over nothing more, and forget the life's positions; False if that cannot be brought about.
+
+        When it returns True no step runs any more, `book` is a new one, and `begin` may be called again.
+        """
 
     @abstractmethod
     def stop(self) -> None:

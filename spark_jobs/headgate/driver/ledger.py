@@ -40,7 +40,7 @@ from headgate_contract.ids import CheckpointId, Generation, SlotNumber, StreamNa
 from headgate_contract.mailbox import Answer, Mailbox, Outcome
 from headgate_contract.measures import Measures
 from headgate_contract.paths import METADATA, StreamPaths
-from headgate_contract.records import GenerationStarted, SlotLog, SlotRecord, SnapshotCompleted, Stopped
+from headgate_contract.records import GenerationStarted, Restarted, SlotLog, SlotRecord, SnapshotCompleted, Stopped
 from headgate_contract.snapshot import CommittableGroup, SnapshotMetadata, SnapshotRef
 from headgate_contract.store import ObjectStore
 
@@ -116,9 +116,20 @@ class Ledger:
         except HeadgateError as error:
             log.warning("the log could not be looked at: %s", error)
 
-    def close(self) -> None:
-        self._pool.shutdown(wait=True)
-        self._disposal.shutdown(wait=True)
+    def close(self, patience_s: float | None = None) -> bool:
+        """Carry out what is queued, and end; False if something is still under way after `patience_s`."""
+        pools = (self._pool, self._disposal)
+
+        def wait() -> None:
+            for pool in pools:
+                pool.shutdown(wait=True)
+
+        for pool in pools:
+            pool.shutdown(wait=False)
+        waiting = threading.Thread(target=wait, name="ledger ends", daemon=True)
+        waiting.start()
+        waiting.join(patience_s)
+        return not waiting.is_alive()
 
     def _perform(self, action: Action) -> None:
         if self._over and not isinstance(action, Reply):
@@ -189,6 +200,12 @@ class Ledger:
                 f"generation {self._generation} of stream {self._stream} is fenced: "
                 f"generation {record.generation} was started by {record.by} on {record.host}",
                 hint="nothing more is completed or committed here",
+            )
+        if isinstance(record, Restarted) and record.generation == self._generation:
+            return Fenced(
+                f"generation {self._generation} of stream {self._stream} has gone on without this attempt: "
+                f"restart {record.restart} after {record.cause}",
+                hint="nothing more is completed or committed by it",
             )
         return SlotTaken(
             f"slot {self._newest.next()} of stream {self._stream} holds a {type(record).__name__} that is not ours"

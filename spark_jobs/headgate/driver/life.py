@@ -1,4 +1,4 @@
-"""One life: restore, run, end. Puts the parts together and holds no logic of theirs."""
+"""One life of a generation: restore, run, end. Puts the parts together and holds no logic of theirs."""
 
 from __future__ import annotations
 
@@ -39,34 +39,55 @@ from headgate.state.versions import StateVersion, collect_garbage
 from headgate.state.vertex import StatefulVertex
 from headgate.step.operators import StepClock
 from headgate.step.task import BatchIdentity, KeyedStage, SinkStage, StepAck, StepTask
-from headgate_contract.errors import HeadgateError, StreamFailed
+from headgate_contract.errors import StreamFailed
 from headgate_contract.heartbeats import Progress, StreamState
-from headgate_contract.ids import CheckpointId, Generation, VertexUid
-from headgate_contract.measures import CheckpointCost
+from headgate_contract.ids import CheckpointId, Generation, RequestId, VertexUid
+from headgate_contract.measures import CheckpointCost, RecoveryKind
 from headgate_contract.paths import StreamPaths
+from headgate_contract.records import SnapshotCompleted
+from headgate_contract.restore import RestoreFrom
+from headgate_contract.snapshot import SnapshotRef
 
 log = logging.getLogger(__name__)
 
 _LONGEST_DEAF_MS = 2000
 """The mailbox is looked at with each heartbeat, but not less often than this."""
+_PATIENCE_S = 30.0
+"""How long the end of a life waits for what it has under way on storage."""
 _BETWEEN_STOPS_S = 5.0
 """Until a stop by signal whose last snapshot failed is tried again."""
 
 
-class Life:
-    """One generation of a stream, in this process."""
+class StopAsked:
+    """A stop by signal: it holds for every life that follows, too."""
 
-    def __init__(self, setup: LifeSetup, heart: Heart) -> None:
+    def __init__(self) -> None:
+        self.reason = ""
+        self._event = threading.Event()
+
+    def ask(self, reason: str) -> None:
+        """Safe to call from a signal handler."""
+        self.reason = reason
+        self._event.set()
+
+    @property
+    def is_asked(self) -> bool:
+        return self._event.is_set()
+
+
+class Life:
+    """From a restore to a stop or a failure, in this process."""
+
+    def __init__(self, setup: LifeSetup, heart: Heart, stop: StopAsked) -> None:
         self._setup = setup
         self._heart = heart
+        self._stop = stop
         self._plan = setup.plan
         self._engine = setup.engine
         self._source = setup.plan.source.uid
         self._generation: Generation = setup.started.generation
         self._ended = threading.Event()
         self._error: BaseException | None = None
-        self._stop_asked = threading.Event()
-        self._stop_reason = ""
         self._stop_posted = False
         self._stop_again_at = 0.0
         self._attempt = 0
@@ -79,16 +100,21 @@ class Life:
         self._shared = SharedFiles()
         self._folders: dict[CheckpointId, str] = {}
         self._meter = CheckpointMeter(self._note_cost)
+        self._batch_error: Exception | None = None
+        self.next_checkpoint = setup.next_checkpoint
+        """The lowest id that this life has not used."""
+        self.has_run = False
+        """Whether it came as far as to take in records."""
+        self.ended_whole = False
+        """Whether nothing of it goes on: another life may follow in this process."""
 
     # ---- the life
 
     def run(self) -> None:
         """Live until stopped. Raises what ended the life: Fenced, StreamFailed or whatever went wrong."""
-        setup, slot = self._setup, self._setup.catalogue.newest_slot
-        assert slot is not None
-        self._watch = RecoveryWatch.of_launch(setup.store, setup.stream, setup.started, slot)
+        self._watch = self._make_watch()
         self._ledger = self._make_ledger()
-        self._ledger.say("start", "ISSUED", f"generation {self._generation}: {self._setup.started.decision.reason}")
+        self._ledger.say(self._what, "ISSUED", f"{self._who}: {self._setup.decision.reason}")
         try:
             cut, groups = self._restorer().restore()
             self._start(cut, groups)
@@ -96,12 +122,25 @@ class Life:
         finally:
             self._end()
         if self._error is not None:
-            raise self._error
+            raise self._error from self._batch_error
 
-    def ask_to_stop(self, reason: str) -> None:
-        """End cleanly at the next barrier. Safe to call from a signal handler."""
-        self._stop_reason = reason
-        self._stop_asked.set()
+    @property
+    def _what(self) -> str:
+        return "restart" if self._setup.restart else "start"
+
+    @property
+    def _who(self) -> str:
+        restart = f", restart {self._setup.restart}" if self._setup.restart else ""
+        return f"generation {self._generation}{restart}"
+
+    def _make_watch(self) -> RecoveryWatch:
+        setup, slot = self._setup, self._setup.catalogue.newest_slot
+        assert slot is not None
+        if not setup.restart:
+            return RecoveryWatch.of_launch(setup.store, setup.stream, setup.started, slot)
+        restored = setup.decision.snapshot.id if isinstance(setup.decision, RestoreFrom) else None
+        since_ms = 1000 * (time.monotonic() - setup.failed_s)
+        return RecoveryWatch(RecoveryKind.RESTART, self._generation, restored, since_ms=since_ms, detect_ms=0.0)
 
     def _restorer(self) -> Restorer:
         return Restorer(
@@ -122,7 +161,7 @@ class Life:
         if keyed is None:
             return None
         settings = self._setup.settings
-        directory = self._setup.work / "state" / keyed.uid
+        directory = self._setup.work / "state" / f"r{self._setup.restart}" / keyed.uid
         for subtask in range(settings["parallelism.default"]):
             (directory / str(subtask)).mkdir(parents=True, exist_ok=True)
         return StatefulVertex(
@@ -165,13 +204,14 @@ class Life:
             options=CheckpointOptions.of(setup.settings),
             participants=participants(self._vertex, self._source, self._sinks),
             cut=cut,
-            next_id=setup.started.first_checkpoint,
+            next_id=setup.next_checkpoint,
             retained=list(reversed(setup.catalogue.snapshots)),
             groups=groups,
             started_ms=CoordinatorLoop.now_ms(),
         )
         for group in groups:
             coordinator.committed.add(group.id)  # the sinks began with them
+        self._coordinator = coordinator
         self._loop = CoordinatorLoop(coordinator, self._perform, self._meter)
         self._taker = SnapshotTaker(
             store=setup.store,
@@ -196,6 +236,7 @@ class Life:
             look_at_log=self._ledger.look,
             say=self._ledger.say,
             interval_ms=min(setup.settings["heartbeat.interval"], _LONGEST_DEAF_MS),
+            done=self._done_before(),
         )
         self._loop.start()
         setup.points.reach("before-seed")
@@ -204,8 +245,19 @@ class Life:
         setup.points.reach("after-seed")
         self._heart.note(lambda progress: replace(progress, spark_ui=self._engine.facts().get("spark_ui")))
         self._heart.become(StreamState.RUNNING)
+        self.has_run = True
         self._ear.start()
-        self._ledger.say("start", "EXECUTED", f"generation {self._generation} runs", self._watch.runs())
+        self._ledger.say(self._what, "EXECUTED", f"{self._who} runs", self._watch.runs())
+
+    def _done_before(self) -> dict[RequestId, SnapshotRef]:
+        """What earlier lives of this generation have carried out, and perhaps not answered."""
+        return {
+            slot.record.request: slot.record.snapshot
+            for slot in self._setup.catalogue.slots
+            if isinstance(slot.record, SnapshotCompleted)
+            and slot.record.generation == self._generation
+            and slot.record.request is not None
+        }
 
     def _perform(self, action: Action) -> None:
         if isinstance(action, TakeSnapshot):
@@ -244,6 +296,7 @@ class Life:
         except StreamEnding:
             raise
         except Exception as error:
+            self._batch_error = error
             gone = self._engine.failure()  # then the error is only how the batch has noticed
             self._loop.post(BatchFailed(cause=gone or f"micro-batch {batch.number} failed: {error}"))
             raise
@@ -258,7 +311,7 @@ class Life:
         identity = BatchIdentity(
             stream=self._setup.stream,
             generation=self._generation,
-            restart=0,
+            restart=self._setup.restart,
             epoch=cut.epoch + 1,
             attempt=self._attempt,
         )
@@ -322,11 +375,11 @@ class Life:
 
     def _wait(self) -> None:
         while not self._ended.wait(0.2):
-            if self._stop_asked.is_set() and not self._stop_posted and time.monotonic() >= self._stop_again_at:
+            if self._stop.is_asked and not self._stop_posted and time.monotonic() >= self._stop_again_at:
                 self._stop_posted = True
                 self._stop_again_at = time.monotonic() + _BETWEEN_STOPS_S
                 self._heart.become(StreamState.STOPPING)
-                self._loop.post(Trigger(stop=True, reason=self._stop_reason))
+                self._loop.post(Trigger(stop=True, reason=self._stop.reason))
             failure = self._engine.failure()
             if failure is not None and not self._ended.is_set():
                 self._loop.post(BatchFailed(cause=failure))
@@ -343,16 +396,15 @@ class Life:
             self._loop.close()
         if hasattr(self, "_ear"):
             self._ear.close()
-        self._engine.stop()
+        halted = self._engine.halt()
         if hasattr(self, "_taker"):
             self._taker.close()
-        self._ledger.close()
+        closed = self._ledger.close(_PATIENCE_S)
+        if hasattr(self, "_coordinator"):
+            self.next_checkpoint = self._coordinator.next_id
+        self.ended_whole = halted and closed
         shutil.rmtree(self._setup.work / "state", ignore_errors=True)
 
 
 def _wall_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def describe_error(error: BaseException) -> str:
-    return str(error) if isinstance(error, HeadgateError) else f"{type(error).__name__}: {error}"

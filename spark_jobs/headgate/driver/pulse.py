@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
+from headgate.coordinator.coordinator import result_of
 from headgate.coordinator.messages import Cancel, Event, Trigger
 from headgate_contract.errors import BadInput, StorageError
 from headgate_contract.heartbeats import LEGAL, TERMINAL, Heartbeat, Progress, StreamState, write_heartbeat
 from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName, StreamName
 from headgate_contract.mailbox import Answer, CorruptRequest, Mailbox, Outcome, Request, RequestKind
 from headgate_contract.process import identify
-from headgate_contract.snapshot import SavepointOrigin, SnapshotKind
+from headgate_contract.snapshot import SavepointOrigin, SnapshotKind, SnapshotRef
 from headgate_contract.store import ObjectStore
 
 log = logging.getLogger(__name__)
@@ -55,14 +57,14 @@ class Heart:
             self._beat = replace(self._beat, interval_ms=interval_ms, log=log_path)
         self._thread.start()
 
-    def become(self, state: StreamState, cause: str | None = None) -> None:
+    def become(self, state: StreamState, cause: str | None = None, *, given_up: bool = False) -> None:
         """Enter `state` and tell at once; nothing follows a terminal one."""
         with self._lock:
-            if self._beat.state in TERMINAL or state is self._beat.state:
+            if self._beat.state in TERMINAL or (state, cause) == (self._beat.state, self._beat.cause):
                 return
-            if state not in LEGAL[self._beat.state]:
+            if state is not self._beat.state and state not in LEGAL[self._beat.state]:
                 log.warning("heartbeat: %s does not follow %s", state.value, self._beat.state.value)
-            self._beat = replace(self._beat, state=state, cause=cause)
+            self._beat = replace(self._beat, state=state, cause=cause, given_up=given_up)
         self._write()
 
     def note(self, change: Callable[[Progress], Progress], *, soon: bool = False) -> None:
@@ -108,8 +110,11 @@ class Ear:
         look_at_log: Callable[[], None],
         say: Callable[[str, str, str], None],
         interval_ms: int,
+        done: Mapping[RequestId, SnapshotRef] | None = None,
     ) -> None:
         self._interval_s = interval_ms / 1000
+        self._done = done or {}
+        """What earlier lives of this generation have carried out, and perhaps not answered."""
         self._mailbox = Mailbox(store, stream)
         self._generation = generation
         self._post = post
@@ -143,9 +148,14 @@ class Ear:
             self._known.add(request.name)
             self._say("request", "FAILED", f"request {request.name} cannot be read and is left alone: {request.why}")
             return
-        if request.generation < self._generation:
+        done = self._done.get(request.id)
+        if done is not None and request.kind is not RequestKind.STOP:
+            self._reply(request.id, Outcome.DONE, result=result_of(done))
+        elif request.generation < self._generation:
             self._refuse(request.id, f"it was meant for generation {request.generation}, which is over")
         elif request.generation == self._generation:
+            if done is not None:  # its savepoint is there, the stream is not at its end yet
+                request = replace(request, args={**request.args, "savepoint": None})
             try:
                 self._post(_event(request))
             except BadInput as error:
@@ -153,9 +163,20 @@ class Ear:
         self._known.add(request.id)  # last: a refusal that storage did not take is tried again
 
     def _refuse(self, request: RequestId, why: str) -> None:
-        self._mailbox.reply(
-            Answer(id=request, outcome=Outcome.FAILED, why=why, generation=self._generation, at_ms=_wall_ms())
+        self._reply(request, Outcome.FAILED, why=why)
+
+    def _reply(
+        self, request: RequestId, outcome: Outcome, *, why: str = "", result: Mapping[str, Any] | None = None
+    ) -> None:
+        answer = Answer(
+            id=request,
+            outcome=outcome,
+            why=why,
+            result=dict(result or {}),
+            generation=self._generation,
+            at_ms=_wall_ms(),
         )
+        self._mailbox.reply(answer)
 
 
 def _event(request: Request) -> Event:

@@ -61,7 +61,7 @@ class Restorer:
 
     def restore(self) -> tuple[Cut, list[Group]]:
         """State, positions and sinks as the decision says; the cut to go on from, and the groups that it carries."""
-        decision = self._setup.started.decision
+        decision = self._setup.decision
         ref = decision.snapshot if isinstance(decision, RestoreFrom) else None
         files = SnapshotFiles(self._setup.store, ref) if ref is not None else None
         metadata = self._fitting(files.metadata()) if files is not None else None
@@ -112,7 +112,7 @@ class Restorer:
             return Cut(epoch=0, positions={self._source: dict(INITIAL)})
         versions = {}
         if self._vertex is not None and self._vertex.uid in metadata.vertices:
-            identity = f"g{self._generation}.restore"
+            identity = f"g{self._generation}.r{self._setup.restart}.restore"
             with self._watch.term("load_state"):
                 restored = restore_vertex(files, metadata.vertices[self._vertex.uid], self._vertex, identity)
             self._watch.loaded(restored.bytes)
@@ -172,10 +172,12 @@ class Restorer:
         return found
 
     def _note_replay(self, cut: Cut) -> None:
-        """How many records an earlier generation had handed over beyond this cut, as far as it told."""
+        """How many records an earlier life had handed over beyond this cut, as far as it told."""
         told = 0
-        if self._generation > 1:
+        if self._setup.restart:
+            told = self._heart.progress.records
+        elif self._generation > 1:
             seen = read_heartbeat(self._setup.store, self._setup.stream, Generation(self._generation - 1))
             told = seen.heartbeat.progress.records if seen is not None and seen.heartbeat is not None else 0
-        replayed = max(0, told - cut.records)
-        self._heart.note(lambda progress: replace(progress, records=cut.records, replayed=replayed))
+        again = max(0, told - cut.records)
+        self._heart.note(lambda progress: replace(progress, records=cut.records, replayed=progress.replayed + again))

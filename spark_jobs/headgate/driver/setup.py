@@ -10,8 +10,9 @@ from headgate.driver.ledger import Ledger
 from headgate.driver.points import KillPoints
 from headgate.job.plan import LinearPlan
 from headgate_contract.catalogue import Catalogue
-from headgate_contract.ids import StreamName
+from headgate_contract.ids import CheckpointId, StreamName
 from headgate_contract.records import GenerationStarted, SlotLog
+from headgate_contract.restore import RestoreFrom, StartFresh
 from headgate_contract.settings import Settings
 from headgate_contract.store import ObjectStore
 
@@ -31,3 +32,22 @@ class LifeSetup:
     engine: Engine
     points: KillPoints
     ledger_class: type[Ledger] = Ledger
+    restart: int = 0
+    """0 for a generation's first life, else the number of its restart."""
+    again: RestoreFrom | StartFresh | None = None
+    """What a restart goes on from."""
+    above: CheckpointId | None = None
+    """The lowest id that no life before has used, not even for an attempt."""
+
+    failed_s: float = 0.0
+    """When the life before failed, by the steady clock."""
+
+    @property
+    def decision(self) -> RestoreFrom | StartFresh:
+        """What this life restores."""
+        return self.again or self.started.decision
+
+    @property
+    def next_checkpoint(self) -> CheckpointId:
+        """The id of its first attempt at a snapshot."""
+        return max(self.started.first_checkpoint, self.above or self.started.first_checkpoint)

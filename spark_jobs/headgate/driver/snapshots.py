@@ -108,7 +108,10 @@ class SnapshotTaker:
             self._delete(path)
 
     def close(self) -> None:
+        """End. What is being uploaded is given up: it is deleted when it is there."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+        with self._lock:
+            self._uploaded.clear()
 
     def _submit(self, action: TakeSnapshot, participant: str, part: Callable[[], Acknowledged]) -> None:
         def work() -> None:

@@ -40,6 +40,10 @@ class SocketFeed:
     def start(self) -> None:
         self._thread.start()
 
+    def is_alive(self) -> bool:
+        """Whether it goes on: not, once it has given up."""
+        return self._thread.is_alive()
+
     def close(self) -> None:
         """End; what has not been written by now is not read."""
         self._closing.set()

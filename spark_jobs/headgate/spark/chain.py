@@ -13,7 +13,7 @@ from headgate.job.plan import LinearPlan
 from headgate.spark.stateful import refuse_stateful
 from headgate.step.operators import HASH
 from headgate.step.task import StepAck, StepTask
-from headgate_contract.errors import BatchFailed, HeadgateError, JobInvalid
+from headgate_contract.errors import BatchFailed, HeadgateError, JobInvalid, SuppressRestarts
 
 SUBTASK = "__headgate_subtask"
 
@@ -93,7 +93,8 @@ def run_step(frame: DataFrame, task: StepTask) -> list[StepAck]:
     try:
         rows = frame.mapInArrow(_step(task), "ack string").collect()
     except Exception as error:
-        raise BatchFailed(root_cause(error)) from error
+        what = root_cause(error)
+        raise (SuppressRestarts(what) if what.startswith(SuppressRestarts.__name__) else BatchFailed(what)) from error
     return [StepAck.decode(row[0]) for row in rows]
 
 

@@ -22,7 +22,7 @@ Json = dict[str, Any]
 
 
 class Reader(ABC):
-    """One source of one life."""
+    """One source in one life."""
 
     book: PositionBook
 
@@ -48,6 +48,10 @@ class Reader(ABC):
         if len(lines) != 3:
             raise StreamFailed(f"Spark's offset log of batch {batch} has {len(lines)} lines instead of 3")
         return {"batch": batch, "offset": lines[2]}
+
+    def follow(self, earlier: Reader) -> bool:
+        """Take over what the reader of the life before, in this process, runs by itself; False if that has ended."""
+        return True
 
     def close(self) -> None:
         """End what the reader runs by itself. It also dies with the process."""

@@ -31,7 +31,10 @@ _BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
 class SocketReader(Reader):
-    """One life of a socket source: its own segment of the log, and the thread that fills it from `seed` on."""
+    """A socket source in one life: its generation's segment of the log, and the thread that fills it.
+
+    The thread is started by a generation's first life and goes on through all of its restarts.
+    """
 
     def __init__(self, source: SocketSource, uid: str, stream: StreamName, shared: str, generation: Generation) -> None:
         store = open_store(shared)
@@ -63,13 +66,20 @@ class SocketReader(Reader):
         return session.readStream.format(FORMAT).options(**options).load()
 
     def seed(self, folder: Path, position: Json) -> None:
-        writer = self._log.begin(self._segment, resumes=self._source.resume)
+        writer = self._log.begin(self._segment, resumes=self._source.resume) if self._feed is None else None
         if not position.get("initial"):
             place = LogPosition.of(json.loads(position["offset"]))
             self._log.check(self._log.spans(self._segment), place)
         super().seed(folder, position)
-        self._feed = SocketFeed(self._source, writer)
-        self._feed.start()
+        if writer is not None:
+            self._feed = SocketFeed(self._source, writer)
+            self._feed.start()
+
+    def follow(self, earlier: Reader) -> bool:
+        if isinstance(earlier, SocketReader) and earlier._feed is not None:
+            self._feed = earlier._feed
+            return self._feed.is_alive()
+        return True
 
     def close(self) -> None:
         if self._feed is not None:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from headgate.state.base import KeyBatch, StateSession
 from headgate.state.descriptors import StateDescriptor, StateKind
 from headgate.step.aggregates import Accumulator, Aggregate, merge, prepare
-from headgate_contract.errors import BatchFailed, HeadgateError, JobInvalid
+from headgate_contract.errors import BatchFailed, HeadgateError, JobInvalid, StreamFailed, SuppressRestarts, causes
 
 HASH = "__headgate_hash"
 """The column that carries the hash of the key from the JVM into the step."""
@@ -292,7 +292,7 @@ class ProcessOperator(KeyedOperator):
             raise author_failed(f"process {self.uid!r}", error) from error
 
 
-def author_failed(what: str, error: Exception) -> BatchFailed:
+def author_failed(what: str, error: Exception) -> StreamFailed:
     """An author's code has raised: what, and the last of their lines on the way."""
     frames = [
         frame
@@ -300,7 +300,10 @@ def author_failed(what: str, error: Exception) -> BatchFailed:
         if "site-packages" not in frame.filename and not Path(frame.filename).is_relative_to(_HEADGATE)
     ]
     where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
-    return BatchFailed(f"{what} failed with {type(error).__name__}: {error}{where}")
+    told = f"{what} failed with {type(error).__name__}: {error}{where}"
+    if any(isinstance(cause, SuppressRestarts) for cause in causes(error)):
+        return SuppressRestarts(told)
+    return BatchFailed(told)
 
 
 def distinct_keys(keys: tuple[str, ...], rows: pa.Table) -> tuple[KeyBatch, npt.NDArray[np.int64]]:

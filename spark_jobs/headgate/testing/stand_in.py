@@ -40,7 +40,11 @@ class StandInEngine(Engine):
         self._folder = Path(source.path)
         self._limit = source.max_files_per_trigger
         self._pace_s = setup.settings["headgate.trigger-interval"].seconds
-        self._book = FileListBook(setup.plan.source.uid, source.kind)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Everything that one life knows."""
+        self._book = FileListBook(self._setup.plan.source.uid, self._setup.plan.source.source.kind)
         self._thread = threading.Thread(target=self._run, name="stand-in", daemon=True)
         self._stopping = threading.Event()
         self._failure: str | None = None
@@ -85,6 +89,13 @@ class StandInEngine(Engine):
 
     def failure(self) -> str | None:
         return self._failure
+
+    def halt(self) -> bool:
+        self.stop()
+        if self._thread.is_alive():
+            return False
+        self._forget()
+        return True
 
     def stop(self) -> None:
         self._stopping.set()

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import headgate
 from headgate.driver.engine import EngineSetup
 from headgate.driver.ledger import Ledger
-from headgate.driver.life import Life
+from headgate.driver.lives import Lives
 from headgate.driver.points import KillPoints
 from headgate.driver.pulse import Heart
 from headgate.driver.setup import LifeSetup
@@ -38,7 +38,12 @@ from tests.runtime.sink.stepping_store import SteppingStore
 
 STREAM = StreamName("numbers")
 NUMBERED = pa.schema({"id": pa.int64(), "key": pa.int64(), "number": pa.int64()})
-SETTINGS = {"execution.checkpointing.interval": "50 ms", "heartbeat.interval": "50 ms", "heartbeat.timeout": "10 s"}
+SETTINGS = {
+    "execution.checkpointing.interval": "50 ms",
+    "heartbeat.interval": "50 ms",
+    "heartbeat.timeout": "10 s",
+    "restart-strategy.type": "none",
+}
 
 
 class LifeWorld:
@@ -179,7 +184,7 @@ class Running:
         self.world = world
         self.generation = setup.started.generation
         self.heart = Heart(world.store, STREAM, self.generation)
-        self.life = Life(setup, self.heart)
+        self.life = Lives(setup, self.heart)
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._live, name="life", daemon=True)
         self._thread.start()

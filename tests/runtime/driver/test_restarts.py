@@ -1,0 +1,308 @@
+"""Restarts inside the driver: what fails, what it goes on from, how often, and what is never mended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headgate.driver.lives import GivenUp, is_final
+from headgate.recovery.fetch import SnapshotFiles
+from headgate.sink.files_committer import FilesCommitter
+from headgate.step.operators import Keyed
+from headgate.testing.stand_in import StandInEngine
+from headgate_contract.errors import SinkFailed, StorageError, SuppressRestarts
+from headgate_contract.heartbeats import StreamState
+from headgate_contract.history import read_history
+from headgate_contract.ids import SavepointName
+from headgate_contract.mailbox import Outcome, RequestKind
+from headgate_contract.paths import StreamPaths
+from headgate_contract.records import Restarted, SnapshotCompleted, Stopped
+from jobs.running_number import number
+from tests.runtime.driver.life_world import STREAM, LifeWorld
+from tests.runtime.driver.waiting import until
+from tests.runtime.sink.stepping_store import SteppingStore
+
+QUICK = {
+    "restart-strategy.type": "fixed-delay",
+    "restart-strategy.fixed-delay.attempts": "5",
+    "restart-strategy.fixed-delay.delay": "0 s",
+}
+BACKENDS = ("hashmap", "rocksdb")
+
+
+class Failing:
+    """A step that fails at given records, each as often as it says, and then numbers them."""
+
+    def __init__(self, times: dict[int, int], error: Callable[[], Exception] = lambda: ValueError("not good")) -> None:
+        self.times = dict(times)
+        self.error = error
+
+    def __call__(self, rows: pa.Table, keyed: Keyed) -> Any:
+        for id in rows.column("id").to_pylist():
+            if self.times.get(id, 0) > 0:
+                self.times[id] -= 1
+                raise self.error()
+        return number(rows, keyed)
+
+
+def restarts(world: LifeWorld) -> list[Restarted]:
+    return [record for record in world.records if isinstance(record, Restarted)]
+
+
+def failing_world(base: Path, times: dict[int, int], **more: Any) -> LifeWorld:
+    world = LifeWorld(base, Failing(times, **more))
+    world.settings.update(QUICK)
+    return world
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        QUICK,
+        {
+            "restart-strategy.type": "exponential-delay",
+            "restart-strategy.exponential-delay.initial-backoff": "10 ms",
+            "restart-strategy.exponential-delay.max-backoff": "20 ms",
+        },
+        {
+            "restart-strategy.type": "failure-rate",
+            "restart-strategy.failure-rate.max-failures-per-interval": "9",
+            "restart-strategy.failure-rate.delay": "10 ms",
+        },
+    ],
+    ids=lambda strategy: strategy["restart-strategy.type"],
+)
+def test_f177_a_step_that_fails_is_restarted_until_it_succeeds(tmp_path: Path, strategy: dict[str, str]) -> None:
+    world = failing_world(tmp_path, {47: 2, 150: 1})
+    world.settings.update(strategy)
+    world.write(4)
+    life = world.begin()
+    life.read_all()
+    world.write(5)
+    life.read_all()
+    assert life.stop() is None
+    world.check_output()
+    assert [record.restart for record in restarts(world)] == [1, 2, 3]
+    assert all("ValueError: not good" in record.cause for record in restarts(world))
+    assert life.heart.progress.restarts == 3
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_it_goes_on_from_the_newest_checkpoint_and_replays_what_lies_behind_it(tmp_path: Path, backend: str) -> None:
+    world = failing_world(tmp_path, {195: 1})
+    world.settings.update({"execution.checkpointing.interval": "1 h", "state.backend.type": backend})
+    world.write(3)
+    life = world.begin()
+    life.read_all()
+    life.ask("cp", RequestKind.CHECKPOINT)
+    newest = life.answer("cp").result["snapshot"]
+    world.write(7)
+    life.read_all()
+    assert life.stop() is None
+    world.check_output()
+    (restart,) = restarts(world)
+    assert restart.snapshot == newest
+    assert 0 < life.heart.progress.replayed <= 140
+    completed = [record.snapshot.id for record in world.records if isinstance(record, SnapshotCompleted)]
+    assert completed == sorted(set(completed))
+
+
+def test_before_any_checkpoint_it_begins_at_the_beginning(tmp_path: Path) -> None:
+    world = failing_world(tmp_path, {70: 1})
+    world.settings["execution.checkpointing.interval"] = "1 h"
+    world.write(4)
+    life = world.begin()
+    until(lambda: restarts(world), "it restarts")
+    life.read_all()
+    assert life.stop() is None
+    world.check_output()
+    assert restarts(world)[0].snapshot is None
+
+
+def test_f174_when_the_strategy_allows_no_more_the_root_cause_is_kept(tmp_path: Path) -> None:
+    world = failing_world(tmp_path, {47: 99})
+    world.settings["restart-strategy.fixed-delay.attempts"] = "2"
+    world.write(3)
+    error = world.begin().wait()
+    assert isinstance(error, GivenUp)
+    assert is_final(error)
+    assert "ValueError: not good" in str(error)
+    assert "it was restarted 2 times already" in str(error)
+    assert len(restarts(world)) == 2
+    told = [event for event in read_history(world.store, STREAM) if event.what == "restart"]
+    assert told[-1].outcome == "FAILED"
+    assert "ValueError: not good" in told[-1].text
+
+
+def nested() -> Exception:
+    try:
+        raise SuppressRestarts("the account is closed")
+    except SuppressRestarts as error:
+        wrapped = RuntimeError("cannot go on")
+        wrapped.__cause__ = error
+        return wrapped
+
+
+@pytest.mark.parametrize("error", [lambda: SuppressRestarts("the account is closed"), nested], ids=["itself", "nested"])
+def test_f173_what_no_restart_mends_is_never_restarted(tmp_path: Path, error: Callable[[], Exception]) -> None:
+    world = failing_world(tmp_path, {47: 1}, error=error)
+    world.write(3)
+    ended = world.begin().wait()
+    assert isinstance(ended, GivenUp)
+    assert is_final(ended)
+    assert restarts(world) == []
+
+
+def test_a_sink_that_fails_once_is_committed_by_the_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = failing_world(tmp_path, {})
+    commit, failures = FilesCommitter.commit, ["the table is locked"]
+
+    def fail_once(self: FilesCommitter, group: Any, handles: Any) -> None:
+        if handles and failures:
+            raise SinkFailed(failures.pop())
+        commit(self, group, handles)
+
+    monkeypatch.setattr(FilesCommitter, "commit", fail_once)
+    world.write(4)
+    life = world.begin()
+    until(lambda: restarts(world), "it restarts")
+    world.write(2)
+    life.read_all()
+    assert life.stop() is None
+    world.check_output()
+    assert [record.cause for record in restarts(world)] == ["the table is locked"]
+
+
+def test_f163_checkpoints_that_fail_beyond_what_is_tolerated_restart_the_stream(tmp_path: Path) -> None:
+    world = failing_world(tmp_path, {})
+    world.write(2)
+    life = world.begin()
+    life.read_all()
+    life.until_completed(1)
+    world.faults.times = 1
+    world.faults.refused = ["upload"]
+    world.write(3)
+    until(lambda: restarts(world), "it restarts")
+    life.read_all()
+    assert life.stop() is None
+    world.check_output()
+    assert "tolerable-failed-checkpoints" in restarts(world)[0].cause
+    needed = {
+        handle.path
+        for ref in world.catalogue.snapshots
+        for handle in SnapshotFiles(world.store, ref).metadata().handles()
+    }
+    assert world.shared_files() == needed, "nothing of a failed attempt is left"
+
+
+class LateStore(SteppingStore):
+    """One slot is said not to be written, and appears when the next one wants its place."""
+
+    late: bytes | None = None
+    path = ""
+    armed = False
+
+    def create(self, path: str, data: bytes) -> bool:
+        if self.armed and "/slots/" in path:
+            self.armed, self.path, self.late = False, path, data
+            raise StorageError(f"no answer to the creation of {path}")
+        if path == self.path and self.late is not None:
+            late, self.late = self.late, None
+            super().create(path, late)
+        return super().create(path, data)
+
+
+def test_a_completion_that_lands_after_its_attempt_has_failed_is_what_the_restart_goes_on_from(tmp_path: Path) -> None:
+    world = failing_world(tmp_path, {})
+    world.store = late = LateStore(world.store, lambda call: None)
+    world.settings["execution.checkpointing.interval"] = "1 h"
+    world.write(3)
+    life = world.begin()
+    life.read_all()
+    late.armed = True
+    life.ask("cp", RequestKind.CHECKPOINT)
+    until(lambda: restarts(world), "it restarts")
+    assert life.answer("cp").outcome is Outcome.DONE, "it is complete, as the log says"
+    world.write(2)
+    life.read_all()
+    assert life.stop() is None
+    world.check_output()
+    completed = next(record for record in world.records if isinstance(record, SnapshotCompleted))
+    assert restarts(world)[0].snapshot == completed.snapshot.id
+
+
+def test_a_stop_by_signal_does_not_wait_for_the_pause(tmp_path: Path) -> None:
+    world = failing_world(tmp_path, {47: 1})
+    world.settings["restart-strategy.fixed-delay.delay"] = "1 h"
+    world.write(3)
+    life = world.begin()
+    until(lambda: life.heart.progress.batches and world.heartbeat(1).state is StreamState.RESTORING, "it waits")
+    assert "ValueError: not good" in (world.heartbeat(1).cause or "")
+    assert life.stop() is None
+    assert isinstance(world.records[-1], Stopped)
+    again = world.begin()
+    again.read_all()
+    assert again.stop() is None
+    world.check_output()
+
+
+def test_a_person_who_cancels_does_not_wait_for_the_pause_either(tmp_path: Path) -> None:
+    world = failing_world(tmp_path, {47: 1})
+    world.settings["restart-strategy.fixed-delay.delay"] = "1 h"
+    world.write(3)
+    life = world.begin()
+    until(lambda: life.heart.progress.batches and world.heartbeat(1).state is StreamState.RESTORING, "it waits")
+    life.ask("cancel", RequestKind.CANCEL)
+    assert life.wait() is None
+    assert isinstance(world.records[-1], Stopped)
+
+
+def test_a_start_that_fails_is_told_and_not_restarted(tmp_path: Path) -> None:
+    world = failing_world(tmp_path, {})
+    world.faults.refused = [f"list {StreamPaths(STREAM).shared}"]
+    error = world.begin().wait()
+    assert isinstance(error, StorageError)
+    assert not is_final(error)
+    world.faults.refused = []
+    assert restarts(world) == []
+
+
+def test_a_savepoint_whose_answer_was_lost_with_the_life_is_answered_by_the_next(tmp_path: Path) -> None:
+    world = failing_world(tmp_path, {67: 1})
+    world.settings["execution.checkpointing.interval"] = "1 h"
+    world.write(3)
+    life = world.begin()
+    life.read_all()
+    answers = StreamPaths(STREAM).answers
+    world.faults.refused = [f"create {answers}"]
+    life.ask("sp", RequestKind.SAVEPOINT, name="before")
+    until(lambda: world.catalogue.find(SavepointName("before")), "the savepoint is there")
+    world.write(1)
+    until(lambda: restarts(world), "it restarts")
+    world.faults.refused = []
+    answer = life.answer("sp")
+    assert (answer.outcome, answer.result["name"]) == (Outcome.DONE, "before")
+    assert life.stop() is None
+
+
+class StuckEngine(StandInEngine):
+    """Cannot be halted, as a query that hangs in native code cannot."""
+
+    def halt(self) -> bool:
+        super().halt()
+        return False
+
+
+def test_what_cannot_be_ended_in_this_process_is_left_to_another_one(tmp_path: Path) -> None:
+    world = failing_world(tmp_path, {47: 1})
+    world.engine_class = StuckEngine
+    world.write(3)
+    error = world.begin().wait()
+    assert error is not None
+    assert "ValueError: not good" in str(error)
+    assert not is_final(error), "another generation may follow"
+    assert restarts(world) == []
