@@ -66,10 +66,10 @@ class SimulatedHeart(Heart):
         super().__init__(store, stream, generation)
         self._steps = steps
 
-    def become(self, state: StreamState, cause: str | None = None) -> None:
+    def become(self, state: StreamState, cause: str | None = None, *, given_up: bool = False) -> None:
         if state is not self.state and self.state not in TERMINAL:
             self._steps.take("driver", self.state.value, state.value)
-        super().become(state, cause)
+        super().become(state, cause, given_up=given_up)
 
 
 @dataclass(frozen=True, kw_only=True)
