@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ from headgate_contract import wire
 from headgate_contract.errors import CorruptObject, ObjectMissing
 from headgate_contract.ids import StreamName
 from headgate_contract.measures import Measures
-from headgate_contract.paths import StreamPaths, moment_of
+from headgate_contract.paths import StreamPaths, moment_of, what_of
 from headgate_contract.store import ObjectStore
 
 _written = itertools.count()
@@ -34,19 +34,24 @@ class Event:
 
 def record_event(store: ObjectStore, stream: StreamName, event: Event) -> None:
     """Add `event` to the stream's history. Those of one process keep their order, also within a millisecond."""
-    path = StreamPaths(stream).event(event.at_ms, f"{next(_written):08x}{uuid.uuid4().hex[:8]}")
+    path = StreamPaths(stream).event(event.at_ms, f"{next(_written):08x}{uuid.uuid4().hex[:8]}", event.what)
     store.create(path, wire.encode("event", event))
 
 
 def read_history(store: ObjectStore, stream: StreamName) -> list[Event]:
     """All events, oldest first by the clocks of those who wrote them. An unreadable one is shown as such."""
-    events = []
-    for info in store.list(StreamPaths(stream).history):
+    return list(newest_first(store, stream))[::-1]
+
+
+def newest_first(store: ObjectStore, stream: StreamName, what: Collection[str] | None = None) -> Iterator[Event]:
+    """The events, read one by one as they are asked for; of `what` only those whose names say so."""
+    for info in reversed(list(store.list(StreamPaths(stream).history))):
+        if what is not None and what_of(info.path) not in what:
+            continue
         try:
-            events.append(wire.decode("event", store.read(info.path), Event, info.path))
+            yield wire.decode("event", store.read(info.path), Event, info.path)
         except ObjectMissing:
             continue  # deleted since it was listed
         except CorruptObject as error:
             at_ms = moment_of(info.path) or int(info.modified * 1000)
-            events.append(Event(at_ms=at_ms, what="unreadable", outcome="FAILED", by="history", text=str(error)))
-    return events
+            yield Event(at_ms=at_ms, what="unreadable", outcome="FAILED", by="history", text=str(error))

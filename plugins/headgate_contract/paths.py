@@ -13,7 +13,8 @@ HEARTBEATS = "fleet/heartbeats"
 STREAMS = "streams"
 
 _HEARTBEAT = re.compile(r"(?P<stream>.+)\.g(?P<generation>[1-9][0-9]*)\.json")
-_EVENT = re.compile(r"(?P<at_ms>[0-9]{15})-[^/]+\.json")
+_EVENT = re.compile(r"(?P<at_ms>[0-9]{15})-[^/]+?(-(?P<what>[a-z]+))?\.json")
+_WHAT = re.compile(r"[a-z]+")
 _SLOT = re.compile(r"(?P<number>[0-9]{8}|[1-9][0-9]{8,})\.json")
 
 
@@ -86,8 +87,10 @@ class StreamPaths:
     def history(self) -> str:
         return f"{self.root}/history"
 
-    def event(self, at_ms: int, nonce: str) -> str:
-        return f"{self.history}/{at_ms:015d}-{nonce}.json"
+    def event(self, at_ms: int, nonce: str, what: str = "") -> str:
+        """`what` may be part of the name, so that a reader finds what it looks for without reading everything."""
+        said = f"-{what}" if _WHAT.fullmatch(what) else ""
+        return f"{self.history}/{at_ms:015d}-{nonce}{said}.json"
 
 
 def numbered(folder: str, number: SlotNumber) -> str:
@@ -105,6 +108,12 @@ def moment_of(path: str) -> int | None:
     """The moment, in milliseconds, that the name of the event at `path` tells, or None."""
     match = _EVENT.fullmatch(path.rsplit("/", 1)[-1])
     return int(match["at_ms"]) if match else None
+
+
+def what_of(path: str) -> str | None:
+    """What the name of the event at `path` says that happened, or None when it does not say."""
+    match = _EVENT.fullmatch(path.rsplit("/", 1)[-1])
+    return match["what"] if match else None
 
 
 def heartbeat_of(path: str) -> tuple[StreamName, Generation] | None:

@@ -6,6 +6,7 @@ import getpass
 import json
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from headgate_control.explain import Question, explain
 from headgate_control.journal import Journal
 from headgate_control.launch import Launcher
 from headgate_control.logs import log_of
+from headgate_control.measured import RESTS_ON, Checkpoints, Recoveries, checkpoints_of, predict, recoveries_of
 from headgate_control.outcomes import (
     Asked,
     Explanation,
@@ -351,11 +353,23 @@ class Control:
             accept_duplicates=accept_duplicates,
             allow_non_restored_state=allow_non_restored_state,
         )
-        return explain(self._store, catalogue, number, deployed, question, live=status.live)
+        found = explain(self._store, catalogue, number, deployed, question, live=status.live)
+        measured = recoveries_of(self._store, catalogue.stream, RESTS_ON)
+        return replace(found, prediction=predict(measured, found.state_bytes))
 
     def snapshots(self, stream: str) -> list[SnapshotRef]:
         """Every retained snapshot, newest first."""
         return list(self._catalogues.read(StreamName(stream)).snapshots)
+
+    def checkpoints(self, stream: str, *, limit: int = 50) -> Checkpoints:
+        """What the newest checkpoints and savepoints cost, also those that failed, newest first."""
+        self._catalogues.read(StreamName(stream))
+        return checkpoints_of(self._store, StreamName(stream), limit)
+
+    def recoveries(self, stream: str, *, limit: int = 50) -> Recoveries:
+        """How long the newest starts and recoveries took, newest first."""
+        self._catalogues.read(StreamName(stream))
+        return recoveries_of(self._store, StreamName(stream), limit)
 
     def history(self, stream: str) -> list[Event]:
         """What happened to the stream, oldest first."""

@@ -26,6 +26,7 @@ from headgate_contract.snapshot import SnapshotKind, SnapshotMetadata, SnapshotR
 from headgate_contract.store import ObjectStore
 from headgate_contract.wire import sha256
 from headgate_control.outcomes import Explanation
+from headgate_control.telling import size, took
 
 CHECKSUM_BUDGET = 256 << 20
 """Bytes of state that one explanation reads to compare checksums; beyond it files are compared by length."""
@@ -90,6 +91,7 @@ def explain(
         deployed=number,
         checked=dict(sorted(inspector.found.items())),
         warnings=_warnings(catalogue, decision),
+        state_bytes=inspector.state_bytes.get(decision.snapshot.id, 0) if isinstance(decision, RestoreFrom) else 0,
     )
 
 
@@ -121,6 +123,7 @@ class Inspector:
         self._budget = budget
         self.found: dict[CheckpointId, str] = {}
         self.damaged: dict[CheckpointId, str] = {}
+        self.state_bytes: dict[CheckpointId, int] = {}
 
     def inspect(self, catalogue: Catalogue, ref: SnapshotRef) -> None:
         """Note whether `ref` is good or why it is not. Raises StorageError if the storage itself cannot be read."""
@@ -135,6 +138,7 @@ class Inspector:
                 self._damage(ref, why)
                 return
             self.found[ref.id] = self._files(ref, metadata)
+            self.state_bytes[ref.id] = _state_bytes(metadata)
         except (CorruptObject, ObjectMissing) as error:
             self._damage(ref, error.what)
 
@@ -165,6 +169,12 @@ class Inspector:
         if sha256(self._store.read(path)) != handle.sha256:
             raise CorruptObject(f"the state file {path} has another checksum than it was written with")
         return True
+
+
+def _state_bytes(metadata: SnapshotMetadata) -> int:
+    """The bytes of the state's files, each counted once."""
+    subtasks = (subtask for vertex in metadata.vertices.values() for subtask in vertex.subtasks)
+    return sum({file.path: file.length for subtask in subtasks for file in subtask.files}.values())
 
 
 def _named_in(decision: RestoreDecision) -> tuple[SnapshotRef, ...]:
@@ -208,8 +218,22 @@ def as_text(explanation: Explanation) -> str:
     if decision.rollbacks:
         lines.append("what sinks published since then:")
         lines += [f"  {_rollback(rollback)}" for rollback in decision.rollbacks]
+    if not isinstance(decision, Refuse):
+        lines.append(_prediction(explanation))
     lines += [f"warning: {warning}" for warning in explanation.warnings]
     return "\n".join(lines)
+
+
+def _prediction(explanation: Explanation) -> str:
+    found = explanation.prediction
+    if found is None:
+        return "how long it would take: no recovery measured yet"
+    return (
+        f"would take about {took(found.expected_ms)} from its claim to running: redeploy {took(found.redeploy_ms)}, "
+        f"load state {took(found.load_state_ms)} ({size(found.state_bytes)}), "
+        f"reset source {took(found.reset_source_ms)}, reset sink {took(found.reset_sink_ms)}\n"
+        f"  it rests on {found.rests_on} measured: medians, and for the state what a byte has taken"
+    )
 
 
 def _alternatives(decision: Refuse, checked: Mapping[CheckpointId, str]) -> list[str]:

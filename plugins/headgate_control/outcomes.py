@@ -13,6 +13,7 @@ from headgate_contract.records import StopWanted
 from headgate_contract.restart import RestartVerdict
 from headgate_contract.restore import RestoreDecision, RestoreFrom, StartFresh
 from headgate_contract.snapshot import SnapshotRef
+from headgate_control.measured import Prediction
 
 
 class Condition(enum.Enum):
@@ -165,6 +166,10 @@ class Explanation:
     checked: Mapping[CheckpointId, str] = field(default_factory=dict)
     """What was looked at: `good`, `good (12 of 40 files by length only)`, or why it cannot be restored."""
     warnings: tuple[str, ...] = ()
+    state_bytes: int = 0
+    """The bytes of state that it would load."""
+    prediction: Prediction | None = None
+    """How long it would take; None while nothing was measured that tells."""
 
     @property
     def restores(self) -> CheckpointId | None:

@@ -1,4 +1,4 @@
-"""How moments, drivers and answers are told to people."""
+"""How moments, measures, drivers and answers are told to people."""
 
 from __future__ import annotations
 
@@ -12,6 +12,26 @@ def moment(at_ms: int | None) -> str:
     if at_ms is None:
         return "an unknown time"
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def took(ms: float | None) -> str:
+    """How long something took, in the unit that suits it."""
+    if ms is None:
+        return "-"
+    if ms < 1000:
+        return f"{ms:.1f} ms" if ms < 10 else f"{ms:.0f} ms"
+    return f"{ms / 1000:.1f} s" if ms < 120_000 else f"{ms / 60_000:.1f} min"
+
+
+def size(length: float | None) -> str:
+    """A number of bytes, in the unit that suits it; a kb has 1024, as in settings."""
+    if length is None:
+        return "-"
+    for unit in ("b", "kb", "mb", "gb"):
+        if length < 1024:
+            return f"{length:.0f} {unit}" if unit == "b" else f"{length:.1f} {unit}"
+        length /= 1024
+    return f"{length:.1f} tb"
 
 
 def who_runs(status: StreamStatus) -> str:

@@ -148,7 +148,7 @@ def corrupt_slot(world: World) -> None:
 def newer_slot(world: World) -> None:
     running(world)
     path = world.root / SLOT_1
-    path.write_text(path.read_text().replace('"version":1', '"version":99'))
+    path.write_text(re.sub(r'"version":\d+', '"version":99', path.read_text()))
 
 
 def corrupt_answer(world: World) -> None:

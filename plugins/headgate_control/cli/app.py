@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import typer
 
-from headgate_control.cli import asking, looking, running
+from headgate_control.cli import asking, costs, looking, running
 from headgate_control.cli.session import ErrorsAsText, Json, Root, session
 
 _EPILOG = (
@@ -42,6 +42,8 @@ VERBS: tuple[Callable[..., None], ...] = (
     running.restore,
     looking.explain,
     looking.snapshots,
+    costs.checkpoints,
+    costs.recoveries,
     looking.status,
     looking.history,
     looking.logs,

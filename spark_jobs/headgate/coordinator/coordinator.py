@@ -213,7 +213,7 @@ class Coordinator:
         due = self._next_periodic()
         if due is not None and now_ms >= due:
             self._periodic.triggered(now_ms)
-            actions.append(self._barrier(Trigger(reason="interval", due_ms=self._periodic.waited_since(due)), now_ms))
+            actions.append(self._barrier(Trigger(reason="interval", due_ms=due), now_ms))
         return actions
 
     def _barrier_wanted(self) -> int | None:

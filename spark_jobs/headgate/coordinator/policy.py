@@ -60,10 +60,6 @@ class PeriodicTrigger:
             due = max(due, self.last_end_ms + self.options.min_pause_ms)
         return due
 
-    def waited_since(self, due_ms: int) -> int:
-        """From when on only the running step stood in its way: until then one before it may have been under way."""
-        return due_ms if self.last_end_ms is None else max(due_ms, self.last_end_ms)
-
     def triggered(self, now_ms: int) -> None:
         self.last_trigger_ms = now_ms
 
