@@ -20,7 +20,7 @@ class Sabotaged(Simulation):
     def step(self) -> None:
         super().step()
         if not self.harmed_at and self.harms(self):
-            self.harmed_at = self.report.turns
+            self.harmed_at = self.turns
 
 
 def lose_a_file(simulation: Simulation) -> bool:

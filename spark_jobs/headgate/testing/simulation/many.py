@@ -23,6 +23,5 @@ def simulate_some(chunk: tuple[int, int, str]) -> list[Report]:
 
 def simulate(seed: int, fault: str = "", trace: Trace | None = None) -> Report:
     """One seed, with a planted fault or none."""
-    simulation = Simulation(seed, BREAKS[fault]) if fault else Simulation(seed)
-    simulation.trace = trace or simulation.trace
+    simulation = Simulation(seed, BREAKS[fault], trace) if fault else Simulation(seed, trace=trace)
     return simulation.run()

@@ -4,49 +4,43 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
-import greenlet
-
-from headgate.coordinator.messages import Tick
 from headgate.coordinator.policy import CheckpointOptions
-from headgate.testing.simulation.database import Database
-from headgate.testing.simulation.disk import Disk, SimulatedStore
 from headgate.testing.simulation.driver import Model, SimulatedDriver
-from headgate.testing.simulation.job import OUT, STREAM
-from headgate.testing.simulation.laws import LawBroken, Laws
-from headgate.testing.simulation.lives import IllegalStep, Steps
+from headgate.testing.simulation.laws import LawBroken
+from headgate.testing.simulation.lives import IllegalStep
 from headgate.testing.simulation.mishaps import CALLS, Mishaps
 from headgate.testing.simulation.report import Report
-from headgate.testing.simulation.trace import Line, Trace
-from headgate.testing.simulation.turns import LAUNCHES, Host, Task, Verdict
-from headgate_contract.catalogue import read_catalogue
-from headgate_contract.errors import HeadgateError, SlotTaken, StorageError
+from headgate.testing.simulation.scene import Scene
+from headgate.testing.simulation.trace import Trace
+from headgate.testing.simulation.turns import Task, Verdict
+from headgate_contract.catalogue import Catalogue
 from headgate_contract.ids import Generation
-from headgate_contract.records import GenerationStarted, slot_log
-from headgate_contract.restore import Named, Newest, RestoreFacts, RestoreFrom, Rollback, StartFresh, decide_restore
+from headgate_contract.restore import Named, Newest, Wanted
 
 LONGEST = 30_000
 """Turns in peace, until the stream must have stopped."""
 
 
-@dataclass(eq=False)
-class Simulation:
-    """A stream under one seed."""
+def _as_it_is(model: Model) -> Model:
+    return model
 
-    seed: int
-    change: Callable[[Model], Model] = lambda model: model
-    """Plants a fault in what production does."""
-    trace: Trace = field(default_factory=Trace)
 
-    def __post_init__(self) -> None:
-        self.chance = random.Random(self.seed)
-        self.report = Report(self.seed)
-        self.now_ms = 1_000
-        self.disk = Disk()
-        self.steps = Steps()
-        self.database = Database(self.steps)
+class Simulation(Scene):
+    """A stream under one seed; `change` plants a fault in what production does."""
+
+    def __init__(self, seed: int, change: Callable[[Model], Model] = _as_it_is, trace: Trace | None = None) -> None:
+        self.seed = seed
+        self.chance = random.Random(seed)
+        super().__init__(change(self._draw()), trace)
+        self.report = Report(seed)
+        self.faulty = self.chance.choice((0.0, 0.01, 0.05))
+        self.rough = self.chance.choice((0.0, 0.01, 0.03))
+        self.peaceful = False
+        self.mishaps = Mishaps(self)
+
+    def _draw(self) -> Model:
         chance = self.chance
         options = CheckpointOptions(
             interval_ms=chance.choice((10, 20, 40, 80)),
@@ -56,29 +50,17 @@ class Simulation:
             retained=chance.choice((1, 2, 3, 5)),
             tolerable_failures=chance.choice((0, 2, 1000)),
         )
-        self.model = self.change(
-            Model(
-                records=chance.randrange(20, 80),
-                keys=chance.randrange(1, 8),
-                options=options,
-                parallelism=chance.randrange(1, 4),
-                batch=chance.randrange(1, 8),
-                look_ms=chance.choice((50, 500, 5_000)),
-            )
+        return Model(
+            records=chance.randrange(20, 80),
+            keys=chance.randrange(1, 8),
+            options=options,
+            parallelism=chance.randrange(1, 4),
+            batch=chance.randrange(1, 8),
+            look_ms=chance.choice((50, 500, 5_000)),
         )
-        self.laws = Laws(self.disk, self.database, self.steps, self.model.records, self.model.keys)
-        self.drivers: list[SimulatedDriver] = []
-        self.launchers: list[Host] = []
-        self.faulty = chance.choice((0.0, 0.01, 0.05))
-        self.rough = chance.choice((0.0, 0.01, 0.03))
-        self.peaceful = False
-        self.mishaps = Mishaps(self)
-        self._held: list[int] = []
-        """Until when tasks are held up."""
 
     def run(self) -> Report:
         """Live through it. What broke a law is in the report."""
-        self.hub = greenlet.getcurrent()
         try:
             self.launch()
             for _ in range(self.chance.randrange(150, 500)):
@@ -90,28 +72,21 @@ class Simulation:
             self.report.broken = f"{type(error).__name__}: {error}"
             raise
         finally:
-            self.report.steps = self.steps.seen
+            self.report.turns, self.report.steps = self.turns, self.steps.seen
             if self.report.broken is not None:
                 self.report.trace = self.trace.lines()
-            for driver in self.drivers:
-                driver.host.die()
-            for host in self.launchers:
-                host.die()
+            self.close()
         return self.report
-
-    # ---- turns
 
     def step(self) -> None:
         """One turn of whoever is chosen, or something that happens to them."""
-        self.report.turns += 1
+        self.turns += 1
         self.now_ms += self.chance.randrange(3)
-        for driver in self.drivers:
-            if driver.tick_is_due and not driver.host.frozen:
-                driver.post(Tick())
+        self.tick()
         if not self.peaceful and self.chance.random() < self.rough:
             self.mishaps.happen()
             return
-        tasks = [task for host in self.hosts() for task in host.ready()]
+        tasks = self.ready()
         if tasks:
             self._turn(self.chance.choice(tasks))
         else:
@@ -121,90 +96,26 @@ class Simulation:
         verdict = Verdict.GOOD
         if not self.peaceful and task.at.startswith(CALLS) and self.chance.random() < self.faulty:
             verdict = self.mishaps.verdict()
-        how = "" if verdict is Verdict.GOOD else verdict.value
-        self.note(f"{task.host.name}, {task.name}", task.at, how)
-        task.go(verdict)
-        self.laws.check()
-
-    def note(self, who: str, what: Any, how: str = "") -> None:
-        self.trace.add(Line(self.report.turns, self.now_ms, who, what, how))
-
-    def hold(self, task: Task, ms: int) -> None:
-        """What `task` is about to do takes so long."""
-        until = self.now_ms + ms
-        task.held = lambda: self.now_ms < until
-        self._held.append(until)
+        self.turn(task, verdict)
 
     def _idle(self) -> None:
-        moments = [d for driver in self.drivers if not driver.host.frozen and (d := driver.next_deadline) is not None]
-        moments += [until for until in self._held if until > self.now_ms]
-        if moments:
-            self.now_ms = max(self.now_ms, min(moments))
+        moment = self.next_moment()
+        if moment is not None:
+            self.now_ms = max(self.now_ms, moment)
         elif not self.live() and not any(not host.dead and host.tasks for host in self.launchers):
             self.launch()
         elif not self.peaceful:
             self.mishaps.happen()
 
-    def hosts(self) -> list[Host]:
-        return [driver.host for driver in self.drivers] + self.launchers
-
-    def live(self) -> list[SimulatedDriver]:
-        return [driver for driver in self.drivers if driver.alive]
-
-    # ---- launches
-
     def launch(self) -> None:
-        """Somebody begins to start the next generation."""
-        host = self._host(f"launcher {len(self.launchers) + 1}")
-        self.launchers.append(host)
+        """Somebody starts the next generation, most often from the newest snapshot."""
         older = not self.peaceful and self.chance.random() < 0.4
-        host.spawn("launch", lambda: self._launch(host, older))
+        self.launch_by(lambda catalogue: self._wanted(catalogue, older), str(self.chance.getrandbits(32)))
 
-    def _launch(self, host: Host, older: bool) -> None:
-        store = SimulatedStore(self.disk, host)
-        try:
-            catalogue = read_catalogue(store, STREAM)
-            wanted = Named(self.chance.choice(catalogue.snapshots).id) if older and catalogue.snapshots else Newest()
-            facts = RestoreFacts(catalogue=catalogue, wanted=wanted, damaged={}, sinks={OUT: Rollback.RETRACT})
-            decision = decide_restore(facts)
-            if not isinstance(decision, (RestoreFrom, StartFresh)):
-                raise LawBroken(f"nothing can be started: {decision.reason}")
-            generation = Generation(len(catalogue.generations) + 1)
-            launch = f"launch-{len(self.launchers)}-{self.chance.getrandbits(32)}"
-            started = GenerationStarted(
-                generation=generation,
-                decision=decision,
-                first_checkpoint=catalogue.next_checkpoint,
-                deployed=1,
-                by="the simulation",
-                host=host.name,
-                at_ms=0,
-                launch=launch,
-                log="",
-            )
-            slot_log(store, STREAM).append(catalogue.newest_slot, started)
-        except (SlotTaken, StorageError):
-            self.report.seen["launch: beaten or refused"] += 1
-            return
-        except HeadgateError as error:
-            raise LawBroken(f"a launch fails: {error}") from error
-        host.pause(LAUNCHES)
-        self.report.seen["launch: older" if isinstance(wanted, Named) else "launch: newest"] += 1
-        self.drivers.append(
-            SimulatedDriver(
-                self._host(f"generation {generation}"),
-                self.disk,
-                self.database,
-                self.model_of(generation),
-                generation,
-                launch,
-                lambda: self.now_ms,
-                self.steps,
-            )
-        )
-
-    def _host(self, name: str) -> Host:
-        return Host(name, self.hub, note=self.note)
+    def _wanted(self, catalogue: Catalogue, older: bool) -> Wanted:
+        older = older and bool(catalogue.snapshots)
+        self.report.seen["launch: older" if older else "launch: newest"] += 1
+        return Named(self.chance.choice(catalogue.snapshots).id) if older else Newest()
 
     def model_of(self, generation: Generation) -> Model:
         """Each generation may have another parallelism."""
@@ -233,19 +144,26 @@ class Simulation:
                 self.launch()
         else:
             raise LawBroken(f"the stream does not stop within {LONGEST} turns in peace")
+        self._let_everybody_end()
+        self.laws.check_end()
+        self._look_back()
+
+    def _let_everybody_end(self) -> None:
         for _ in range(LONGEST):
-            tasks = [task for host in self.hosts() for task in host.ready()]
+            tasks = self.ready()
             if not tasks:
                 break
-            self.report.turns += 1
+            self.turns += 1
             self._turn(self.chance.choice(tasks))
-        self.laws.check_end()
+
+    def _look_back(self) -> None:
+        seen = self.report.seen
         for driver in self.drivers:
             how = "crashed" if driver.host.dead and not driver.ended else "ended"
             kind = "well" if driver.error is None else type(driver.error).__name__
-            self.report.seen[f"driver: {how} {kind if how == 'ended' else ''}".strip()] += 1
-        self.report.seen["snapshots"] += len(self.laws.completed)
-        self.report.seen["retired"] += len(self.laws.retired)
+            seen[f"driver: {how} {kind if how == 'ended' else ''}".strip()] += 1
+        seen["snapshots"] += len(self.laws.completed)
+        seen["retired"] += len(self.laws.retired)
 
     def _has_read_all(self, driver: SimulatedDriver) -> bool:
         coordinator = driver.coordinator
