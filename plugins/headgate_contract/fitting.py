@@ -87,14 +87,14 @@ def fit(metadata: SnapshotMetadata, job: JobShape, committed: AbstractSet[Checkp
 
     `committed` are the groups that are surely published, of which no sink is needed any more; None: all will be.
     """
-    metadata = _renamed(metadata, job.former)
+    metadata = renamed(metadata, job.former)
     gone = {**_state(metadata, job), **_positions(metadata, job)}
     if committed is not None:
         gone |= _output(metadata, job, committed)
     return Fit(metadata, gone, _max_parallelism(metadata, job) or _sources(metadata, job, gone))
 
 
-def _renamed(metadata: SnapshotMetadata, former: Mapping[VertexUid, VertexUid]) -> SnapshotMetadata:
+def renamed(metadata: SnapshotMetadata, former: Mapping[VertexUid, VertexUid]) -> SnapshotMetadata:
     """The metadata under the uids of now. What stands under a uid of now already is not replaced."""
 
     def now(held: Mapping[VertexUid, Any]) -> dict[VertexUid, Any]:

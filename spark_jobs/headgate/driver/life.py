@@ -94,7 +94,7 @@ class Life:
         self._vertex = self._stateful_vertex()
         history = setup.catalogue.generations[0].launch  # it names the log itself, not only the stream
         self._sinks: Mapping[VertexUid, SinkCommitter] = {
-            end.vertex.uid: end.vertex.sink.committer(setup.stream, end.vertex.uid, self._generation, history)
+            end.vertex.uid: end.vertex.sink.committer(setup.stream, end.vertex.storage_uid, self._generation, history)
             for end in self._plan.sinks
         }
         self._shared = SharedFiles()
@@ -336,6 +336,7 @@ class Life:
                     uid=end.vertex.uid,
                     sink=end.vertex.sink,
                     functions=tuple(vertex.function for vertex in end.functions),
+                    storage_uid=end.vertex.storage_uid,
                 )
                 for end in self._plan.sinks
             ),
