@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headgate_contract.ids import CheckpointId, VertexUid
+from headgate_contract.operator_state import OperatorStateKind, misfit
 from headgate_contract.settings import Settings
 from headgate_contract.snapshot import CommittableGroup, SnapshotMetadata
 
@@ -27,6 +28,9 @@ class JobShape:
     sinks: AbstractSet[VertexUid]
     former: Mapping[VertexUid, VertexUid] = field(default_factory=dict)
     """By a uid that a vertex had, the one that it has now."""
+    parallelism: int = 1
+    operator_states: Mapping[VertexUid, Mapping[str, OperatorStateKind]] = field(default_factory=dict)
+    """Those that each keyed vertex declares."""
 
     @classmethod
     def of(cls, plan: Mapping[str, Any], settings: Settings) -> JobShape:
@@ -38,6 +42,12 @@ class JobShape:
             sources={VertexUid(uid): about.get("kind") for uid, about in plan.get("sources", {}).items()},
             sinks={VertexUid(uid) for uid in plan.get("sinks", {})},
             former={VertexUid(old): VertexUid(each["uid"]) for each in vertices for old in each.get("former_uids", ())},
+            parallelism=settings["parallelism.default"],
+            operator_states={
+                VertexUid(each["uid"]): {name: OperatorStateKind(kind) for name, kind in declared.items()}
+                for each in vertices
+                if (declared := each.get("operator_state"))
+            },
         )
 
 
@@ -87,14 +97,15 @@ def fit(metadata: SnapshotMetadata, job: JobShape, committed: AbstractSet[Checkp
 
     `committed` are the groups that are surely published, of which no sink is needed any more; None: all will be.
     """
-    metadata = renamed(metadata, job.former)
+    metadata = _renamed(metadata, job.former)
     gone = {**_state(metadata, job), **_positions(metadata, job)}
     if committed is not None:
         gone |= _output(metadata, job, committed)
-    return Fit(metadata, gone, _max_parallelism(metadata, job) or _sources(metadata, job, gone))
+    why = _max_parallelism(metadata, job) or _operator_states(metadata, job) or _sources(metadata, job, gone)
+    return Fit(metadata, gone, why)
 
 
-def renamed(metadata: SnapshotMetadata, former: Mapping[VertexUid, VertexUid]) -> SnapshotMetadata:
+def _renamed(metadata: SnapshotMetadata, former: Mapping[VertexUid, VertexUid]) -> SnapshotMetadata:
     """The metadata under the uids of now. What stands under a uid of now already is not replaced."""
 
     def now(held: Mapping[VertexUid, Any]) -> dict[VertexUid, Any]:
@@ -129,6 +140,16 @@ def _state(metadata: SnapshotMetadata, job: JobShape) -> dict[VertexUid, Misfit]
         "give the vertex its uid back, or name it among former_uids; --allow-non-restored-state drops the state",
     )
     return dict.fromkeys(gone, why)
+
+
+def _operator_states(metadata: SnapshotMetadata, job: JobShape) -> Misfit | None:
+    for uid in sorted(job.keyed or ()):
+        if uid in metadata.vertices:
+            declared = job.operator_states.get(uid, {})
+            found = misfit(metadata.vertices[uid].operator_states, declared, job.parallelism)
+            if found is not None:
+                return Misfit(f"its step {uid} {found[0]}", found[1])
+    return None
 
 
 def _positions(metadata: SnapshotMetadata, job: JobShape) -> dict[VertexUid, Misfit]:

@@ -36,23 +36,23 @@ class OperatorState:
 
 
 def misfit(
-    stored: Mapping[str, OperatorState],
-    declared: Mapping[str, OperatorStateKind],
-    parallelism: int,
-    *,
-    allow_non_restored: bool = False,
-) -> str | None:
-    """Why a step that declares these states cannot go on from the stored ones at `parallelism`, or None if it can."""
+    stored: Mapping[str, OperatorState], declared: Mapping[str, OperatorStateKind], parallelism: int
+) -> tuple[str, str] | None:
+    """Why a step that declares these states cannot go on from the stored ones at `parallelism`, and what to do."""
     for name, state in sorted(stored.items()):
         kind = declared.get(name)
         if kind is None:
-            if not allow_non_restored:
-                return f"has an operator state {name!r}, which the job no longer declares"
-        elif kind is not state.kind:
-            return f"has the operator state {name!r} as {state.kind.value}, the job declares it as {kind.value}"
-        elif state.is_bound and len(state.parts) != parallelism:
             return (
-                f"has the operator state {name!r} of {len(state.parts)} subtasks, which cannot be split over "
-                f"{parallelism} (it is of kind single: parallelism.default must stay {len(state.parts)})"
+                f"has the operator state {name!r}, which the job no longer declares",
+                "declare it as it was: one that is not used costs nothing",
             )
+        if kind is not state.kind:
+            return (
+                f"has the operator state {name!r} as {state.kind.value}, the job declares it as {kind.value}",
+                "declare it as it was, and another one under a new name",
+            )
+        if state.is_bound and len(state.parts) != parallelism:
+            was = len(state.parts)
+            why = f"of {was} subtasks, which cannot be split over {parallelism}: it is of kind single"
+            return f"has the operator state {name!r} {why}", f"set parallelism.default back to {was}"
     return None

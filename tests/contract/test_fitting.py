@@ -106,25 +106,3 @@ def test_output_of_a_sink_that_is_gone_is_refused_until_it_is_published() -> Non
 def test_a_plan_that_tells_of_no_vertices_refuses_no_state() -> None:
     silent = JobShape.of({}, Settings({}))
     assert fit(TAKEN, silent, None).refusal(()) is None
-
-
-def test_f159_what_stands_under_a_former_uid_is_taken_under_the_new_one() -> None:
-    renamed = shape(
-        keyed=("totals",),
-        source={"words": "files"},
-        sinks=("published",),
-        former={"totals": ["sums", "counts"], "words": ["lines"], "published": ["out"]},
-    )
-    whole = found(renamed)
-    assert whole.refusal(()) is None
-    restored = whole.restored()
-    assert restored.vertices == {VertexUid("totals"): STATE}
-    assert restored.sources == {VertexUid("words"): TAKEN.sources[LINES]}
-    assert restored.committables == (CommittableGroup(CheckpointId(3), {VertexUid("published"): ({"staged": "a"},)}),)
-
-
-def test_what_stands_under_the_new_uid_already_is_not_replaced_by_what_an_older_one_left() -> None:
-    both = replace(TAKEN, vertices={COUNTS: STATE, VertexUid("totals"): replace(STATE, name="newer")})
-    job = shape(keyed=("totals",), former={"totals": ["counts"]})
-    assert found(job, both).metadata.vertices[VertexUid("totals")].name == "newer"
-    assert refused(job, both) == "it has state of counts, which the job no longer has"

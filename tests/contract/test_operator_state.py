@@ -31,10 +31,9 @@ def test_a_state_that_is_new_in_the_job_hinders_nothing() -> None:
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_f155_state_that_cannot_be_split_refuses_another_parallelism_by_name(parallelism: int) -> None:
     assert misfit(single(5, None), {"next": SINGLE}, 2) is None
-    why = misfit(single(5, None), {"next": SINGLE}, parallelism)
-    assert why == (
-        f"has the operator state 'next' of 2 subtasks, which cannot be split over {parallelism} "
-        "(it is of kind single: parallelism.default must stay 2)"
+    assert misfit(single(5, None), {"next": SINGLE}, parallelism) == (
+        f"has the operator state 'next' of 2 subtasks, which cannot be split over {parallelism}: it is of kind single",
+        "set parallelism.default back to 2",
     )
 
 
@@ -42,13 +41,12 @@ def test_where_none_of_it_was_ever_written_there_is_nothing_to_split() -> None:
     assert misfit(single(None, None), {"next": SINGLE}, 3) is None
 
 
-def test_f61_f63_a_state_that_is_declared_no_more_is_refused_by_name_and_dropped_only_if_allowed() -> None:
-    without = {"late": LIST, "rules": BROADCAST}
-    assert misfit(STORED, without, 2) == "has an operator state 'seen', which the job no longer declares"
-    assert misfit(STORED, without, 2, allow_non_restored=True) is None
-
-
-def test_another_kind_is_refused_even_if_dropping_is_allowed() -> None:
-    for allowed in (False, True):
-        why = misfit(STORED, {**DECLARED, "seen": LIST}, 2, allow_non_restored=allowed)
-        assert why == "has the operator state 'seen' as union, the job declares it as list"
+def test_a_state_that_is_declared_no_more_or_otherwise_is_refused_by_name() -> None:
+    assert misfit(STORED, {"late": LIST, "rules": BROADCAST}, 2) == (
+        "has the operator state 'seen', which the job no longer declares",
+        "declare it as it was: one that is not used costs nothing",
+    )
+    assert misfit(STORED, {**DECLARED, "seen": LIST}, 2) == (
+        "has the operator state 'seen' as union, the job declares it as list",
+        "declare it as it was, and another one under a new name",
+    )

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headgate_contract.ids import CheckpointId, VertexUid
+from headgate_contract.operator_state import OperatorState
 
 Json = dict[str, Any]
 Versions = Mapping[VertexUid, Mapping[int, Json]]
+OperatorStates = Mapping[VertexUid, Mapping[str, OperatorState]]
 Staged = Mapping[VertexUid, tuple[Json, ...]]
 
 
@@ -20,6 +22,8 @@ class Cut:
     epoch: int
     versions: Versions = field(default_factory=dict)
     """For each stateful vertex the version of each subtask that has one."""
+    operator_states: OperatorStates = field(default_factory=dict)
+    """For each stateful vertex, by name, what belongs to no key: the values themselves."""
     positions: Mapping[VertexUid, Json] = field(default_factory=dict)
     """S_n of each source."""
     records: int = 0
@@ -34,6 +38,7 @@ class Cut:
             self,
             epoch=batch.epoch,
             versions=versions,
+            operator_states={**self.operator_states, **batch.operator_states},
             positions={**self.positions, **batch.positions},
             records=self.records + batch.records,
         )
@@ -48,6 +53,7 @@ class BatchResult:
     positions: Mapping[VertexUid, Json]
     staged: Staged
     records: int
+    operator_states: OperatorStates = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,6 +37,7 @@ from headgate.driver.snapshots import SnapshotTaker, participants
 from headgate.sink.base import SinkCommitter
 from headgate.state.versions import StateVersion, collect_garbage
 from headgate.state.vertex import StatefulVertex
+from headgate.step.operator_state import states_after
 from headgate.step.operators import StepClock
 from headgate.step.task import BatchIdentity, KeyedStage, SinkStage, StepAck, StepTask
 from headgate_contract.errors import StreamFailed
@@ -94,7 +95,7 @@ class Life:
         self._vertex = self._stateful_vertex()
         history = setup.catalogue.generations[0].launch  # it names the log itself, not only the stream
         self._sinks: Mapping[VertexUid, SinkCommitter] = {
-            end.vertex.uid: end.vertex.sink.committer(setup.stream, end.vertex.storage_uid, self._generation, history)
+            end.vertex.uid: end.vertex.sink.committer(setup.stream, end.vertex.uid, self._generation, history)
             for end in self._plan.sinks
         }
         self._shared = SharedFiles()
@@ -292,7 +293,7 @@ class Life:
         try:
             acks = self._engine.run(batch, self._task(grant.cut))
             self._setup.points.reach("after-step")
-            position = self._engine.position_after(batch)
+            result = self._result(grant.cut, acks, self._engine.position_after(batch))
         except StreamEnding:
             raise
         except Exception as error:
@@ -300,7 +301,6 @@ class Life:
             gone = self._engine.failure()  # then the error is only how the batch has noticed
             self._loop.post(BatchFailed(cause=gone or f"micro-batch {batch.number} failed: {error}"))
             raise
-        result = self._result(grant.cut, acks, position)
         self._collect_garbage(grant.cut.after(result))
         self._loop.post(BatchDone(result=result))
         records = grant.cut.records + result.records
@@ -327,6 +327,7 @@ class Life:
                 backend=self._vertex.backend,
                 directory=str(self._vertex.directory),
                 parents=tuple(parents.get(subtask) for subtask in range(self._vertex.parallelism)),
+                operator_states=cut.operator_states.get(self._vertex.uid, {}),
             )
         return StepTask(
             identity=identity,
@@ -336,7 +337,6 @@ class Life:
                     uid=end.vertex.uid,
                     sink=end.vertex.sink,
                     functions=tuple(vertex.function for vertex in end.functions),
-                    storage_uid=end.vertex.storage_uid,
                 )
                 for end in self._plan.sinks
             ),
@@ -349,14 +349,21 @@ class Life:
             raise StreamFailed(f"the step acknowledged a subtask twice: {sorted(subtasks)}")
         if self._vertex is not None and set(subtasks) != set(range(self._vertex.parallelism)):
             raise StreamFailed(f"of {self._vertex.parallelism} subtasks the step acknowledged only {sorted(subtasks)}")
-        versions = {ack.subtask: ack.version for ack in acks if ack.version is not None}
+        versions: dict[VertexUid, dict[int, dict[str, object]]] = {}
+        operator_states = {}
+        if self._vertex is not None:
+            uid = self._vertex.uid
+            versions[uid] = {ack.subtask: ack.version for ack in acks if ack.version is not None}
+            changes = {ack.subtask: ack.operator_states for ack in acks}
+            operator_states[uid] = states_after(uid, cut.operator_states.get(uid, {}), changes)
         staged: dict[VertexUid, tuple[dict[str, object], ...]] = {}
         for ack in sorted(acks, key=lambda ack: ack.subtask):
-            for uid, handles in ack.sinks.items():
-                staged[VertexUid(uid)] = (*staged.get(VertexUid(uid), ()), *handles)
+            for sink, handles in ack.sinks.items():
+                staged[VertexUid(sink)] = (*staged.get(VertexUid(sink), ()), *handles)
         return BatchResult(
             epoch=cut.epoch + 1,
-            versions={self._vertex.uid: versions} if self._vertex is not None else {},
+            versions=versions,
+            operator_states=operator_states,
             positions={self._source: position},
             staged=staged,
             records=sum(ack.rows_in for ack in acks),

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import replace
 
-from headgate.coordinator.cut import Cut, Group
+from headgate.coordinator.cut import Cut, Group, OperatorStates
 from headgate.driver.ledger import Ledger
 from headgate.driver.pulse import Heart
 from headgate.driver.recovery_watch import RecoveryWatch
@@ -16,6 +16,7 @@ from headgate.driver.shared_state import SharedFiles
 from headgate.driver.sweeping import leftovers
 from headgate.job.plan import describe
 from headgate.recovery.fetch import SnapshotFiles
+from headgate.recovery.operator_state import restored_states
 from headgate.recovery.sinks import begin_sinks, sink_history
 from headgate.recovery.state import restore_vertex
 from headgate.sink.base import SinkCommitter
@@ -56,7 +57,6 @@ class Restorer:
         self._heart = heart
         self._watch = watch
         self._source = setup.plan.source.uid
-        self._shape = JobShape.of(describe(setup.plan, setup.settings), setup.settings)
         self._generation = setup.started.generation
         self._opening_failed: BaseException | None = None
 
@@ -81,7 +81,7 @@ class Restorer:
         left = leftovers(self._setup.store, self._setup.catalogue, self._generation, named)
         self._ledger.check_not_fenced()  # after the listing: so nothing in it is a successor's
         self._ledger.delete(left, "earlier lives left them, and no snapshot names them")
-        history = sink_history(self._setup.store, self._setup.catalogue, ref, metadata, self._shape.former)
+        history = sink_history(self._setup.store, self._setup.catalogue, ref, metadata)
         with self._watch.term("reset_sink"):
             reports = begin_sinks(self._sinks, history)
         for uid, report in reports.items():
@@ -92,7 +92,11 @@ class Restorer:
 
     def _fitting(self, metadata: SnapshotMetadata) -> SnapshotMetadata:
         """The metadata as this job takes it. Raises RestoreRefused, before anything is fetched, if it does not fit."""
-        decision, found = self._setup.started.decision, fit(metadata, self._shape, self._setup.catalogue.committed)
+        setup = self._setup
+        found = fit(
+            metadata, JobShape.of(describe(setup.plan, setup.settings), setup.settings), setup.catalogue.committed
+        )
+        decision = setup.started.decision
         refusal = found.refusal(decision.non_restored if isinstance(decision, RestoreFrom) else ())
         if refusal is not None:
             raise RestoreRefused(f"snapshot {metadata.id} does not fit the job: {refusal.what}", hint=refusal.hint)
@@ -106,7 +110,7 @@ class Restorer:
 
     def _restore_cut(self, files: SnapshotFiles | None, metadata: SnapshotMetadata | None) -> Cut:
         if files is None or metadata is None:
-            return Cut(epoch=0, positions={self._source: dict(INITIAL)})
+            return Cut(epoch=0, operator_states=self._operator_states(None), positions={self._source: dict(INITIAL)})
         versions = {}
         if self._vertex is not None and self._vertex.uid in metadata.vertices:
             identity = f"g{self._generation}.r{self._setup.restart}.restore"
@@ -121,10 +125,20 @@ class Restorer:
         return Cut(
             epoch=epoch,
             versions=versions,
+            operator_states=self._operator_states(metadata),
             positions={self._source: position},
             records=metadata.records,
             watermark_ms=metadata.watermark_ms,
         )
+
+    def _operator_states(self, metadata: SnapshotMetadata | None) -> OperatorStates:
+        keyed = self._setup.plan.keyed
+        if keyed is None:
+            return {}
+        held = metadata.vertices.get(keyed.uid) if metadata is not None else None
+        stored = held.operator_states if held is not None else {}
+        parallelism = self._setup.settings["parallelism.default"]
+        return {keyed.uid: restored_states(stored, keyed.operator.operator_states, parallelism)}
 
     def _check_state(self, metadata: SnapshotMetadata) -> None:
         """Refuse states that the job declares otherwise now, before the first record does."""

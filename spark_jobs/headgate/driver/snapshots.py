@@ -173,6 +173,7 @@ class SnapshotTaker:
             tuple(descriptors[name] for name in sorted(descriptors)),
             tuple(subtasks),
             action.cut.epoch,
+            action.cut.operator_states.get(vertex.uid, {}),
         )
         return Acknowledged(
             checkpoint=action.checkpoint,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -37,17 +37,13 @@ class Job:
         self.vertices: dict[VertexUid, Vertex] = {}
         self._derived_from: dict[VertexUid, str] = {}
 
-    def source(self, uid: str, source: Source, *, name: str | None = None, former_uids: Sequence[str] = ()) -> Stream:
-        """Add a source. `uid` is what its position is found again by after a restart; `name` is only shown.
-
-        `former_uids` are the uids that the source had before, oldest first: what snapshots have under one of them is
-        taken under `uid`. Leave them there as long as the source is called `uid`. So also of steps and sinks.
-        """
+    def source(self, uid: str, source: Source, *, name: str | None = None) -> Stream:
+        """Add a source. `uid` is what its position is found again by after a restart; `name` is only shown."""
         from headgate.source.base import Source as SourceBase
 
         if not isinstance(source, SourceBase):
             raise JobInvalid(f"source {uid!r} of job {self.name!r} is not one of headgate.sources: {source!r}")
-        vertex = SourceVertex(VertexUid(uid), name or uid, source, former_uids=_former(uid, former_uids))
+        vertex = SourceVertex(VertexUid(uid), name or uid, source)
         return Stream(self, self._add(vertex))
 
     def _add(self, vertex: Vertex) -> VertexUid:
@@ -57,21 +53,7 @@ class Job:
                 hint="state is found again by uid: give each its own",
             )
         self.vertices[vertex.uid] = vertex
-        self._check_former_uids()
         return vertex.uid
-
-    def _check_former_uids(self) -> None:
-        """Each uid, of now and of before, is one vertex's: else two would take the same state."""
-        owners: dict[VertexUid, VertexUid] = {uid: uid for uid in self.vertices}
-        for vertex in self.vertices.values():
-            for former in getattr(vertex, "former_uids", ()):
-                if former in owners:
-                    raise JobInvalid(
-                        f"vertex {vertex.uid!r} of job {self.name!r} was called {former!r}, "
-                        f"and so is or was vertex {owners[former]!r}",
-                        hint="what a snapshot has under a uid can be taken by one vertex only",
-                    )
-                owners[former] = vertex.uid
 
     def _derived_uid(self, parent: VertexUid, what: str) -> VertexUid:
         """A uid for a vertex that keeps no state and was given none; as short behind ten others as behind one."""
@@ -115,14 +97,13 @@ class Stream:
             raise JobInvalid(f"key_by behind {self._vertex!r} names a column twice: {', '.join(columns)}")
         return KeyedStream(self._job, self._vertex, columns)
 
-    def sink(self, uid: str, sink: Sink, *, name: str | None = None, former_uids: Sequence[str] = ()) -> None:
+    def sink(self, uid: str, sink: Sink, *, name: str | None = None) -> None:
         """Send the records to `sink`."""
         from headgate.sink.base import Sink as SinkBase
 
         if not isinstance(sink, SinkBase):
             raise JobInvalid(f"sink {uid!r} of job {self._job.name!r} is not one of headgate.sinks: {sink!r}")
-        former = _former(uid, former_uids)
-        self._job._add(SinkVertex(VertexUid(uid), name or uid, sink, (self._vertex,), former))
+        self._job._add(SinkVertex(VertexUid(uid), name or uid, sink, (self._vertex,)))
 
 
 class KeyedStream:
@@ -133,13 +114,11 @@ class KeyedStream:
         self._vertex = vertex
         self._columns = columns
 
-    def aggregate(
-        self, uid: str, *, name: str | None = None, former_uids: Sequence[str] = (), **aggregates: Aggregate
-    ) -> Stream:
+    def aggregate(self, uid: str, *, name: str | None = None, **aggregates: Aggregate) -> Stream:
         """Keep ready aggregates for each key; of each micro-batch's keys the new values leave, a row for a key."""
         from headgate.step.operators import AggregateOperator
 
-        return self._keyed(uid, name, AggregateOperator.of(uid, self._columns, aggregates), former_uids)
+        return self._keyed(uid, name, AggregateOperator.of(uid, self._columns, aggregates))
 
     def process(
         self,
@@ -148,30 +127,21 @@ class KeyedStream:
         *,
         output: pa.Schema,
         state: Mapping[str, pa.Schema],
+        operator_state: Mapping[str, str] | None = None,
         name: str | None = None,
-        former_uids: Sequence[str] = (),
     ) -> Stream:
         """Run a vectorised function over each micro-batch of a subtask.
 
         `function(rows, keyed)` gets the batch as a pyarrow Table and a `Keyed`, through which it reads and writes
         `state` (a schema of value columns for each name) for all keys of the batch at once; it returns a Table of
         schema `output`. It runs again from the same state when a batch is tried again: clocks and chance come from
-        `keyed`.
+        `keyed`. `operator_state` names what belongs to no key (`keyed.operator_state(name)`), each with its kind:
+        list, union, broadcast or single.
         """
         from headgate.step.operators import ProcessOperator
 
-        return self._keyed(uid, name, ProcessOperator.of(uid, function, output, state), former_uids)
+        return self._keyed(uid, name, ProcessOperator.of(uid, function, output, state, operator_state))
 
-    def _keyed(self, uid: str, name: str | None, operator: Any, former_uids: Sequence[str]) -> Stream:
-        former = _former(uid, former_uids)
-        vertex = KeyedVertex(VertexUid(uid), name or uid, self._columns, operator, (self._vertex,), former)
+    def _keyed(self, uid: str, name: str | None, operator: Any) -> Stream:
+        vertex = KeyedVertex(VertexUid(uid), name or uid, self._columns, operator, (self._vertex,))
         return Stream(self._job, self._job._add(vertex))
-
-
-def _former(uid: str, former_uids: Sequence[str]) -> tuple[VertexUid, ...]:
-    if isinstance(former_uids, str) or not isinstance(former_uids, Sequence):
-        raise JobInvalid(f"former_uids of {uid!r} is a list of uids, not {former_uids!r}")
-    former = tuple(VertexUid(old) for old in former_uids)
-    if len({uid, *former}) != len(former) + 1:
-        raise JobInvalid(f"former_uids of {uid!r} names a uid twice: {', '.join([*former, uid])}")
-    return former

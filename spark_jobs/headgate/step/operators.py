@@ -18,7 +18,9 @@ import pyarrow.compute as pc
 from headgate.state.base import KeyBatch, StateSession
 from headgate.state.descriptors import StateDescriptor, StateKind
 from headgate.step.aggregates import Accumulator, Aggregate, merge, prepare
+from headgate.step.operator_state import SubtaskStates
 from headgate_contract.errors import BatchFailed, HeadgateError, JobInvalid, StreamFailed, SuppressRestarts, causes
+from headgate_contract.operator_state import OperatorStateKind
 
 HASH = "__headgate_hash"
 """The column that carries the hash of the key from the JVM into the step."""
@@ -42,6 +44,11 @@ class KeyedOperator(ABC):
     def state_names(self) -> list[str]:
         """The names of its states."""
 
+    @property
+    def operator_states(self) -> Mapping[str, OperatorStateKind]:
+        """Its states that belong to no key."""
+        return {}
+
     @abstractmethod
     def needed(self, keys: tuple[str, ...]) -> tuple[str, ...] | None:
         """The input columns that the step reads, or None for all."""
@@ -55,7 +62,9 @@ class KeyedOperator(ABC):
         """The states, for an input of schema `rows`."""
 
     @abstractmethod
-    def apply(self, keys: tuple[str, ...], rows: pa.Table, session: StateSession, clock: StepClock) -> pa.Table | None:
+    def apply(
+        self, keys: tuple[str, ...], rows: pa.Table, session: StateSession, clock: StepClock, states: SubtaskStates
+    ) -> pa.Table | None:
         """Fold `rows` (with the column HASH) into the state and return what leaves the step."""
 
 
@@ -135,7 +144,9 @@ class AggregateOperator(KeyedOperator):
         key, value = _key_schema(keys, rows), pa.schema(fields)
         return (StateDescriptor("aggregates", kind, key, value, meanings=tuple(meanings)),)
 
-    def apply(self, keys: tuple[str, ...], rows: pa.Table, session: StateSession, clock: StepClock) -> pa.Table | None:
+    def apply(
+        self, keys: tuple[str, ...], rows: pa.Table, session: StateSession, clock: StepClock, states: SubtaskStates
+    ) -> pa.Table | None:
         if not rows.num_rows:
             return None
         parts = [
@@ -190,7 +201,14 @@ def _type_of(column: str | None, rows: pa.Schema) -> pa.DataType | None:
 class Keyed:
     """What a process function sees of its state: the batch's keys, and the tables to read and write for them."""
 
-    def __init__(self, keys: KeyBatch, row_key: npt.NDArray[np.int64], session: StateSession, clock: StepClock) -> None:
+    def __init__(
+        self,
+        keys: KeyBatch,
+        row_key: npt.NDArray[np.int64],
+        session: StateSession,
+        clock: StepClock,
+        states: SubtaskStates,
+    ) -> None:
         self.keys = keys
         """Every key of the batch, once."""
         self.row_key = row_key
@@ -199,6 +217,7 @@ class Keyed:
         """The driver's time at the batch's start: equal in every attempt."""
         self._seed = clock.seed
         self._session = session
+        self._states = states
 
     @cached_property
     def random(self) -> np.random.Generator:
@@ -216,6 +235,10 @@ class Keyed:
     def delete(self, state: str) -> None:
         """Forget what is stored for `keys`."""
         self._session.table(state).delete(self.keys)
+
+    def operator_state(self, name: str) -> Any:
+        """The operator state of that name: a ListState, UnionListState, BroadcastState or SingleState, as declared."""
+        return self._states.named(name)
 
     def positions(self) -> npt.NDArray[np.int64]:
         """For each row its place among the rows of its key in this batch: 0, 1, 2, ..."""
@@ -239,10 +262,16 @@ class ProcessOperator(KeyedOperator):
     function: ProcessFunction
     output: pa.Schema
     states: tuple[tuple[str, pa.Schema], ...]
+    declared: tuple[tuple[str, OperatorStateKind], ...] = ()
 
     @classmethod
     def of(
-        cls, uid: str, function: ProcessFunction, output: pa.Schema, state: Mapping[str, pa.Schema]
+        cls,
+        uid: str,
+        function: ProcessFunction,
+        output: pa.Schema,
+        state: Mapping[str, pa.Schema],
+        operator_state: Mapping[str, str] | None = None,
     ) -> ProcessOperator:
         if not callable(function):
             raise JobInvalid(f"process {uid!r} needs a function of (rows, keyed), not {function!r}")
@@ -251,11 +280,15 @@ class ProcessOperator(KeyedOperator):
         for what, schema in [("output", output), *((f"state {name!r}", schema) for name, schema in state.items())]:
             if not isinstance(schema, pa.Schema):
                 raise JobInvalid(f"process {uid!r}: {what} is a pyarrow schema, not {schema!r}")
-        return cls(uid, function, output, tuple(state.items()))
+        return cls(uid, function, output, tuple(state.items()), _kinds(uid, operator_state or {}, state))
 
     @property
     def state_names(self) -> list[str]:
         return [name for name, _ in self.states]
+
+    @property
+    def operator_states(self) -> Mapping[str, OperatorStateKind]:
+        return dict(self.declared)
 
     def needed(self, keys: tuple[str, ...]) -> None:
         return None
@@ -267,11 +300,13 @@ class ProcessOperator(KeyedOperator):
         key = _key_schema(keys, rows)
         return tuple(StateDescriptor(name, StateKind.VALUE, key, schema) for name, schema in self.states)
 
-    def apply(self, keys: tuple[str, ...], rows: pa.Table, session: StateSession, clock: StepClock) -> pa.Table | None:
+    def apply(
+        self, keys: tuple[str, ...], rows: pa.Table, session: StateSession, clock: StepClock, states: SubtaskStates
+    ) -> pa.Table | None:
         if not rows.num_rows:
             return None
         batch, row_key = distinct_keys(keys, rows)
-        result = self._call(rows.drop_columns([HASH]), Keyed(batch, row_key, session, clock))
+        result = self._call(rows.drop_columns([HASH]), Keyed(batch, row_key, session, clock, states))
         if result is None:
             return None
         if not isinstance(result, pa.Table):
@@ -290,6 +325,23 @@ class ProcessOperator(KeyedOperator):
             raise
         except Exception as error:
             raise author_failed(f"process {self.uid!r}", error) from error
+
+
+def _kinds(uid: str, given: Mapping[str, str], keyed: Mapping[str, Any]) -> tuple[tuple[str, OperatorStateKind], ...]:
+    """The declared operator states. Raises JobInvalid for a kind that there is not, or a name that is taken."""
+    if not isinstance(given, Mapping):
+        raise JobInvalid(f"process {uid!r}: operator_state is a kind for each name, not {given!r}")
+    known = [kind.value for kind in OperatorStateKind]
+    for name, kind in given.items():
+        if not isinstance(name, str) or not name:
+            raise JobInvalid(f"process {uid!r}: an operator state's name is a text, not {name!r}")
+        if kind not in known:
+            raise JobInvalid(
+                f"process {uid!r}: operator state {name!r} is of kind {kind!r}", hint=f"it is one of {', '.join(known)}"
+            )
+        if name in keyed:
+            raise JobInvalid(f"process {uid!r} has a keyed state and an operator state called {name!r}")
+    return tuple((name, OperatorStateKind(kind)) for name, kind in given.items())
 
 
 def author_failed(what: str, error: Exception) -> StreamFailed:

@@ -6,7 +6,7 @@ import json
 import logging
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from headgate.state.errors import ForeignKeyGroup
 from headgate.state.key_groups import KeyGroupRange, hash_bounds, key_group, subtask_range
 from headgate.state.versions import StateVersion
 from headgate.step.moments import in_utc
+from headgate.step.operator_state import Changes, States, SubtaskStates
 from headgate.step.operators import HASH, KeyedOperator, StepClock, author_failed
 from headgate_contract.errors import BatchFailed
 from headgate_contract.ids import StreamName, VertexUid
@@ -50,8 +51,6 @@ class SinkStage:
     uid: VertexUid
     sink: Sink
     functions: tuple[ArrowFunction, ...] = ()
-    storage_uid: VertexUid | None = None
-    """What the sink is called on storage, if not by its uid."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +65,7 @@ class KeyedStage:
     backend: str
     directory: str
     parents: tuple[dict[str, Any] | None, ...]
+    operator_states: States = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +88,8 @@ class StepAck:
     version: dict[str, Any] | None
     """None when the subtask had no rows: its parent version stands."""
     sinks: dict[str, list[dict[str, Any]]]
+    operator_states: Changes = field(default_factory=dict)
+    """What the subtask changed of them."""
 
     def encode(self) -> str:
         return json.dumps(
@@ -97,6 +99,7 @@ class StepAck:
                 "rows_out": self.rows_out,
                 "version": self.version,
                 "sinks": self.sinks,
+                "operator_states": self.operator_states,
             }
         )
 
@@ -128,7 +131,7 @@ def _sink_task(task: StepTask, stage: SinkStage, subtask: int, task_attempt: int
     identity = task.identity
     return SinkTask(
         stream=identity.stream,
-        sink=stage.storage_uid or stage.uid,
+        sink=stage.uid,
         generation=identity.generation,
         restart=identity.restart,
         attempt=identity.attempt,
@@ -173,9 +176,10 @@ def _keyed(
         Path(keyed.directory) / str(subtask),
         task.identity.of_task(subtask, task_attempt),
     )
+    states = SubtaskStates(keyed.uid, subtask, keyed.operator_states)
     with session:
         try:
-            output = keyed.operator.apply(keyed.keys, rows, session, task.clock)
+            output = keyed.operator.apply(keyed.keys, rows, session, task.clock, states)
         except pa.ArrowException as error:
             raise BatchFailed(f"step {keyed.uid!r}: {error}") from error
         rows_out = 0
@@ -183,9 +187,17 @@ def _keyed(
             rows_out = output.num_rows
             for batch in output.combine_chunks().to_batches():
                 _write(writers, batch)
+        changes = states.changes()
         sinks = _finish(writers)  # before the new version is there: whatever fails, none is left
         version = session.seal().to_json()
-    return StepAck(subtask=subtask, rows_in=rows.num_rows, rows_out=rows_out, version=version, sinks=sinks)
+    return StepAck(
+        subtask=subtask,
+        rows_in=rows.num_rows,
+        rows_out=rows_out,
+        version=version,
+        sinks=sinks,
+        operator_states=changes,
+    )
 
 
 def _finish(writers: list[tuple[SinkStage, SinkWriter]]) -> dict[str, list[dict[str, Any]]]:

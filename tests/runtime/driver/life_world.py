@@ -56,10 +56,9 @@ class LifeWorld:
         self.store = SteppingStore(open_store(str(base / "root")), self.faults.before)
         self.settings: dict[str, object] = dict(SETTINGS)
         self.source_uid = "records"
-        self.step_uid = "number"
         self.sink_uid = "out"
-        self.former_uids: dict[str, Sequence[str]] = {}
         self.state = pa.schema({"n": pa.int64()})
+        self.operator_state: dict[str, str] = {}
         self.engine_class: type[StandInEngine] = StandInEngine
         self.points = KillPoints()
         self.written = 0
@@ -81,24 +80,19 @@ class LifeWorld:
             str(self.base / "in"), format="parquet", schema="id BIGINT, key BIGINT", max_files_per_trigger=2
         )
         numbered = (
-            job.source(self.source_uid, source, former_uids=self._former(self.source_uid))
+            job.source(self.source_uid, source)
             .key_by("key")
             .process(
-                self.step_uid,
+                "number",
                 self.step,
                 output=NUMBERED,
                 state={"count": self.state},
-                former_uids=self._former(self.step_uid),
+                operator_state=self.operator_state,
             )
         )
-        former = self._former(self.sink_uid)
-        folder = former[0] if former else self.sink_uid
-        numbered.sink(self.sink_uid, headgate.sinks.files(self.base / folder), former_uids=former)
+        numbered.sink(self.sink_uid, headgate.sinks.files(self.base / self.sink_uid))
         numbered.sink("console", headgate.sinks.console(1))
         return linear_plan(job)
-
-    def _former(self, uid: str) -> Sequence[str]:
-        return self.former_uids.get(uid, ())
 
     @property
     def catalogue(self) -> Catalogue:

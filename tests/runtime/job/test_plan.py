@@ -101,6 +101,7 @@ def test_a_plan_is_plain_data_whatever_it_is_made_of(kind: str) -> None:
             "parallelism": 3,
             "max_parallelism": 128,
             "state": ["count", "seen"],
+            "operator_state": {},
         },
         {"uid": "files", "name": "files", "kind": "sink"},
         {"uid": "shorten", "name": "shorten", "kind": "map"},

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import headgate
 from headgate.state.base import KeyBatch
+from headgate.step.operator_state import SubtaskStates
 from headgate.step.operators import Keyed, ProcessOperator, distinct_keys
 from headgate_contract.errors import BatchFailed, JobInvalid, SinkFailed
 from tests.runtime.step.vertex import CLOCK, Vertex, few_hashes, hashed, positions_of, scratch
@@ -82,7 +83,8 @@ def test_each_row_finds_its_own_key_among_the_distinct_ones(
 @settings(CALM, max_examples=60)
 @given(st.lists(st.integers(0, 6), max_size=30))
 def test_positions_count_the_rows_of_a_key_in_the_order_of_the_batch(row_key: list[int]) -> None:
-    keyed = Keyed(KeyBatch(np.array([]), None), np.array(row_key, dtype=np.int64), None, CLOCK)  # type: ignore[arg-type]
+    states = SubtaskStates("numbers", 0, {})
+    keyed = Keyed(KeyBatch(np.array([]), None), np.array(row_key, dtype=np.int64), None, CLOCK, states)  # type: ignore[arg-type]
     assert keyed.positions().tolist() == positions_of(row_key)
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from headgate.sink.base import Guarantee, Handle, Sink, SinkCommitter, SinkTask, SinkWriter
 from headgate.sink.discard import DiscardCommitter
 from headgate.state.key_groups import key_group, subtask_of
+from headgate.step.operator_state import States, no_state, states_after
 from headgate.step.operators import HASH, KeyedOperator, StepClock
 from headgate.step.task import BatchIdentity, KeyedStage, SinkStage, StepAck, StepTask, run
 from headgate_contract.ids import Generation, StreamName, VertexUid
@@ -121,8 +122,11 @@ class Vertex:
     epoch: int = 0
     attempts: int = 0
     versions: dict[int, dict[str, Any]] = field(default_factory=dict)
+    states: States = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        declared = self.operator.operator_states
+        self.states = {name: no_state(kind, self.parallelism) for name, kind in declared.items()}
         for subtask in range(self.parallelism):
             (self.directory / str(subtask)).mkdir(exist_ok=True)
 
@@ -138,6 +142,7 @@ class Vertex:
             backend=self.backend,
             directory=str(self.directory),
             parents=tuple(self.versions.get(subtask) for subtask in range(self.parallelism)),
+            operator_states=self.states,
         )
         return StepTask(identity=identity, keyed=keyed, sinks=self.sinks, clock=CLOCK)
 
@@ -159,6 +164,7 @@ class Vertex:
         acks = self.run(rows, chunks)
         self.epoch += 1
         self.versions.update({ack.subtask: ack.version for ack in acks if ack.version is not None})
+        self.states = states_after(COUNTS, self.states, {ack.subtask: ack.operator_states for ack in acks})
         assert sum(ack.rows_in for ack in acks) == rows.num_rows
         out = [row for ack in acks for row in written(ack.sinks[OUT])]
         assert sum(ack.rows_out for ack in acks) == len(out)
