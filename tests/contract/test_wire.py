@@ -21,7 +21,7 @@ from headgate_contract import wire
 from headgate_contract.codec import from_plain, to_plain
 from headgate_contract.durations import Duration
 from headgate_contract.errors import CorruptObject, NewerVersion, SnapshotDamaged
-from headgate_contract.ids import CheckpointId, Generation, StreamName
+from headgate_contract.ids import CheckpointId, Generation, SavepointName, StreamName
 from headgate_contract.mailbox import Request
 from headgate_contract.records import DecisionRecord, SlotRecord
 from headgate_contract.restore import RestoreFrom, StartFresh
@@ -29,6 +29,7 @@ from headgate_contract.snapshot import SnapshotKind, SnapshotMetadata, decode_me
 from tests.contract import records
 from tests.contract.lives import STREAM, snapshot
 from tests.contract.profiles import FEW, PROPERTY
+from tests.contract.stored_values import VALUES_2
 
 KINDS = sorted(records.STORED)
 
@@ -355,6 +356,16 @@ class TestSnapshotMetadata:
         data = self.metadata().encode()
         ref = dataclasses.replace(snapshot(7, 2), metadata_length=len(data), metadata_sha256=wire.sha256(data))
         assert decode_metadata(data, ref, "here") == self.metadata()
+
+    @pytest.mark.parametrize("kind", SnapshotKind)
+    def test_f66_every_kind_of_handle_comes_back(self, kind: SnapshotKind) -> None:
+        _, full = VALUES_2["snapshot"]
+        name = SavepointName("before") if kind is SnapshotKind.SAVEPOINT else None
+        metadata = dataclasses.replace(full, kind=kind, name=name)
+        [vertex] = metadata.vertices.values()
+        [source] = metadata.sources.values()
+        assert all([vertex.subtasks, vertex.operator_states, source.files, source.position, metadata.committables])
+        assert read_metadata(metadata.encode(), "here") == metadata
 
     def test_other_bytes_than_completed_are_damage(self) -> None:
         data = self.metadata().encode()

@@ -166,6 +166,23 @@ def test_old_by_a_wrong_storage_clock_but_beating_is_never_lost(
         clock.now += CONFIRM_S
 
 
+def test_f176_silence_names_who_is_silent_and_each_beat_begins_the_count_anew(
+    running: World, observer: Observer, clock: Clock
+) -> None:
+    running.beat(counter=1, age_s=HEARTBEAT_TIMEOUT_S * 2)
+    observer.status(STREAM)
+    clock.now += CONFIRM_S * 0.9
+    assert observer.status(STREAM).condition is Condition.SILENT
+    running.beat(counter=2, age_s=HEARTBEAT_TIMEOUT_S * 2)
+    observer.status(STREAM)
+    clock.now += CONFIRM_S * 0.9
+    assert observer.status(STREAM).condition is Condition.SILENT, "it has beaten since"
+    clock.now += CONFIRM_S * 0.2
+    status = observer.status(STREAM)
+    assert status.condition is Condition.LOST
+    assert f"generation 1 on {status.host} has given no sign of life" in status.text
+
+
 def test_unchanged_while_watched_but_young_is_not_lost(running: World, observer: Observer, clock: Clock) -> None:
     assert watched(observer, clock, 1000).condition is Condition.RUNNING
 

@@ -42,7 +42,7 @@ class TestWithoutADriver:
         with pytest.raises(StreamNotRunning, match=r"does not run.*never started; `headgate start orders`"):
             world.control().checkpoint(STREAM)
 
-    def test_a_dead_one_says_since_when_and_what_was_last_heard(self, world: World) -> None:
+    def test_f17_a_dead_one_says_since_when_and_what_was_last_heard_and_nothing_is_pending(self, world: World) -> None:
         world.deployed()
         world.started()
         world.beat(StreamState.FAILED, cause="SinkFailed: disk full", age_s=42)

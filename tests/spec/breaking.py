@@ -6,6 +6,7 @@ by an assertion of its own: an error on the way there shows nothing.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -112,8 +113,9 @@ class Breaking:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_unconfigure(self, config: pytest.Config) -> None:
+        logging.disable()  # threads that a reversal left behind have no say behind the last line
         line = f"spec-break: {self.noticed} of {len(self.reversals)} reversals fail their tests"
-        config.get_terminal_writer().line(line)
+        config.get_terminal_writer().line(line, flush=True)
 
 
 def _is_assertion(raised: pytest.ExceptionInfo[BaseException]) -> bool:

@@ -37,6 +37,10 @@ def numbers_of(test: Callable[..., object]) -> tuple[int, ...]:
     return tuple(sorted({int(number) for number in (*in_name, *_IN_DOCSTRING.findall(test.__doc__ or ""))}))
 
 
+def _names(numbers: list[int]) -> str:
+    return ", ".join(f"F{number}" for number in numbers)
+
+
 class Listing:
     """Notes which tests with numbers passed; judges at the end."""
 
@@ -78,16 +82,15 @@ class Listing:
     def complaints(self) -> list[str]:
         covered = self.covered()
         behaviours = self.table.behaviours.values()
-        wrong = [
-            f"F{each.number} is covered by no test that passed, and docs/behaviours.md has no reason that holds"
-            for each in behaviours
-            if each.number not in covered and not each.may_wait
-        ]
-        wrong += [
-            f"F{each.number} is covered, and docs/behaviours.md still says: {each.reason}"
-            for each in behaviours
-            if each.number in covered and each.reason
-        ]
+        bare = [each.number for each in behaviours if each.number not in covered and not each.may_wait]
+        stale = [each.number for each in behaviours if each.number in covered and each.reason]
+        wrong = []
+        if bare:
+            wrong.append(
+                f"{_names(bare)}: covered by no test that passed, and docs/behaviours.md has no reason that holds"
+            )
+        if stale:
+            wrong.append(f"{_names(stale)}: covered, and docs/behaviours.md still says why not")
         for test, numbers in sorted(self.numbers.items()):
             wrong += [f"{test}: there is no F{number}" for number in numbers if not self.table.knows(number)]
             if len(numbers) > MOST_NUMBERS:

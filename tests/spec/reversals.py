@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from headgate.coordinator import coordinator, messages, pending, policy
-from headgate.driver import ledger, shared_state, snapshots
+from headgate.driver import ledger, restoring, shared_state, snapshots
 from headgate.recovery import state as recovered_state
-from headgate_contract import fitting, settings, snapshot
-from headgate_contract.errors import StorageError
+from headgate_contract import fitting, restore, settings, snapshot
+from headgate_contract.errors import RestoreRefused, StorageError
 from headgate_contract.ids import CheckpointId
+from headgate_control import requests, watch
 
 Patch = pytest.MonkeyPatch
 
@@ -47,6 +48,34 @@ def everywhere(patch: Patch, function: Callable[..., Any], instead: Callable[...
         for name, value in list(getattr(module, "__dict__", {}).items()):
             if value is function:
                 patch.setattr(module, name, instead)
+
+
+# ---- asking, and being alive
+
+
+@reverses(17, "a request is left also where nobody runs to take it")
+def _(patch: Patch) -> None:
+    ask = requests.Requests.ask
+
+    def hopeful(self: requests.Requests, *args: Any, **more: Any) -> Any:
+        ask(self, *args, **{**more, "anyhow": True})
+        return ask(self, *args, **more)
+
+    patch.setattr(requests.Requests, "ask", hopeful)
+
+
+@reverses(23, "who asked is answered before the statistics are noted")
+def _(patch: Patch) -> None:
+    notify = ledger.Ledger._notify_complete
+    patch.setattr(ledger.Ledger, "_notify_complete", lambda it, action: it._pool.submit(notify, it, action))
+
+
+@reverses(176, "a heartbeat that changes does not begin the count of its silence anew")
+def _(patch: Patch) -> None:
+    def stubborn(self: watch.Watch, stream: Any, generation: Any, seen: Any) -> float:
+        return self._clock() - self._first.setdefault(stream, (None, self._clock()))[1]
+
+    patch.setattr(watch.Watch, "unchanged_for", stubborn)
 
 
 # ---- the coordinator: acks and declines
@@ -377,7 +406,89 @@ def _(patch: Patch) -> None:
     _delete_without_counting(patch)
 
 
+@reverses(33, "what was uploaded for a checkpoint that came to nothing stays")
+def _(patch: Patch) -> None:
+    patch.setattr(snapshots.SnapshotTaker, "discard", lambda taker, checkpoint: None)
+
+
+@reverses(54, "a life that ends takes its checkpoints along")
+def _(patch: Patch) -> None:
+    close = ledger.Ledger.close
+
+    def clean(self: ledger.Ledger) -> None:
+        self._store.delete_all(self._paths.checkpoints)
+        close(self)
+
+    patch.setattr(ledger.Ledger, "close", clean)
+
+
+@reverses(57, "the metadata of a subsumed checkpoint stay")
+def _(patch: Patch) -> None:
+    def of_files_only(self: ledger.Ledger, checkpoint: CheckpointId) -> None:
+        self._delete(self._shared.release(checkpoint))
+
+    patch.setattr(ledger.Ledger, "_dispose", of_files_only)
+
+
+@reverses(58, "what a checkpoint retires goes before its slot exists")
+def _(patch: Patch) -> None:
+    store_snapshot = ledger.Ledger._store_snapshot
+
+    def early(self: ledger.Ledger, action: messages.StoreSnapshot) -> None:
+        self.dispose(action.retires)
+        self._disposal.submit(lambda: None).result()
+        store_snapshot(self, action)
+
+    patch.setattr(ledger.Ledger, "_store_snapshot", early)
+
+
+@reverses(66, "metadata forget what is not committed yet")
+def _(patch: Patch) -> None:
+    encode = snapshot.SnapshotMetadata.encode
+    patch.setattr(snapshot.SnapshotMetadata, "encode", lambda metadata: encode(replace(metadata, committables=())))
+
+
+@reverses(69, "a checkpoint stays as long as somebody uses a file of it")
+def _(patch: Patch) -> None:
+    dispose = ledger.Ledger._dispose
+
+    def patient(self: ledger.Ledger, checkpoint: CheckpointId) -> None:
+        files = self._shared._files
+        others = frozenset().union(*(named for id, named in files.items() if id != checkpoint))
+        if not others & files.get(checkpoint, frozenset()):
+            dispose(self, checkpoint)
+
+    patch.setattr(ledger.Ledger, "_dispose", patient)
+
+
+@reverses(71, "an attempt that never completed leaves the shared files that it made")
+def _(patch: Patch) -> None:
+    def sparing(self: snapshots.SnapshotTaker, checkpoint: CheckpointId) -> None:
+        for path in self._shared.release(checkpoint):
+            self._delete(path)
+
+    patch.setattr(snapshots.SnapshotTaker, "discard", sparing)
+
+
 # ---- restore
+
+
+@reverses(150, "a stateless step more is another job")
+def _(patch: Patch) -> None:
+    restored = restoring.Restorer.restore
+
+    def pedantic(self: restoring.Restorer) -> Any:
+        if any(end.functions for end in self._setup.plan.sinks):
+            raise RestoreRefused("the job has another number of steps")
+        return restored(self)
+
+    patch.setattr(restoring.Restorer, "restore", pedantic)
+
+
+@reverses(158, "the newest checkpoint is taken, whichever was named")
+def _(patch: Patch) -> None:
+    decide = restore.decide_restore
+    everywhere(patch, decide, lambda facts: decide(replace(facts, wanted=restore.Newest())))
 
 
 @reverses(60, "another max-parallelism is taken")

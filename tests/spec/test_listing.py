@@ -75,20 +75,20 @@ def test_all_that_is_asked_for_is_listed_and_the_count_is_the_last_line(small_ru
 @pytest.mark.parametrize(
     ("why", "tests", "said"),
     [
-        ("", "def test_f1_first(): pass", "spec: F2 is covered by no test that passed"),
-        ("open", "def test_f1_first(): pass", "spec: F2 is covered by no test that passed"),
+        ("", "def test_f1_first(): pass", "spec: F2: covered by no test that passed"),
+        ("open", "def test_f1_first(): pass", "spec: F2: covered by no test that passed"),
         ("it cannot be", "def test_f1_first(): pass", "spec: less than 90% is covered"),
         (
             "it cannot be",
             "def test_f1_f2_both(): pass",
-            "spec: F2 is covered, and docs/behaviours.md still says: it can",
+            "spec: F2: covered, and docs/behaviours.md still says why not",
         ),
         ("", "def test_f1_f2_f3_both(): pass", "tests/test_some.py::test_f1_f2_f3_both: there is no F3"),
         ("", "def test_f1_f2_f10_f11_all(): pass", "tests/test_some.py::test_f1_f2_f10_f11_all: more than 3 numbers"),
         (
             "",
             "from pytest import mark, skip\n@mark.parametrize('x', [1, 2])\ndef test_f1_f2_both(x): x == 1 or skip()",
-            "spec: F1 is covered by no test that passed",
+            "spec: F1, F2: covered by no test that passed",
         ),
     ],
 )

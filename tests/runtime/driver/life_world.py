@@ -24,7 +24,7 @@ from headgate.step.operators import Keyed
 from headgate.testing.stand_in import StandInEngine
 from headgate_contract.catalogue import Catalogue, read_catalogue
 from headgate_contract.heartbeats import Heartbeat, read_heartbeat
-from headgate_contract.ids import Generation, RequestId, SavepointName, StreamName, VertexUid
+from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName, StreamName, VertexUid
 from headgate_contract.mailbox import Answer, Mailbox, Request, RequestKind
 from headgate_contract.records import GenerationStarted, SlotRecord, slot_log
 from headgate_contract.restore import Named, Newest, RestoreFacts, RestoreFrom, Rollback, StartFresh, decide_restore
@@ -102,10 +102,11 @@ class LifeWorld:
     def records(self) -> list[SlotRecord]:
         return [slot.record for slot in self.catalogue.slots]
 
-    def launch(self, snapshot: str | None = None, leaves: Sequence[str] = ()) -> GenerationStarted:
+    def launch(self, snapshot: str | CheckpointId | None = None, leaves: Sequence[str] = ()) -> GenerationStarted:
         """Append the next generation's start, with the decision that control would take."""
         catalogue = self.catalogue
-        wanted = Named(SavepointName(snapshot)) if snapshot else Newest()
+        name = SavepointName(snapshot) if isinstance(snapshot, str) else snapshot
+        wanted = Named(name) if name else Newest()
         sinks = {end.vertex.uid: Rollback(end.vertex.sink.rollback) for end in self.plan().sinks}
         decision = decide_restore(RestoreFacts(catalogue=catalogue, wanted=wanted, damaged={}, sinks=sinks))
         assert isinstance(decision, (RestoreFrom, StartFresh)), decision
@@ -127,7 +128,10 @@ class LifeWorld:
         return started
 
     def begin(
-        self, snapshot: str | None = None, settings: Mapping[str, object] | None = None, leaves: Sequence[str] = ()
+        self,
+        snapshot: str | CheckpointId | None = None,
+        settings: Mapping[str, object] | None = None,
+        leaves: Sequence[str] = (),
     ) -> Running:
         """Launch a generation and let it live in a thread; what it `leaves` of the snapshot was allowed."""
         started = self.launch(snapshot, leaves)

@@ -407,13 +407,30 @@ def shared_files(world: LedgerWorld) -> list[str]:
     return [info.path for info in world.plain.list("shared")]
 
 
-def test_f70_a_retired_checkpoints_own_files_go_and_shared_ones_stay(world: LedgerWorld) -> None:
+def test_f57_f70_a_retired_checkpoints_own_files_go_with_its_folder_and_shared_ones_stay(world: LedgerWorld) -> None:
     world.do(retire_one_of_two(world))
     assert shared_files(world) == ["shared/b", "shared/c"]
-    assert world.plain.stat(CHECKPOINT_1) is None
+    assert list(world.plain.list(CHECKPOINT_1.removesuffix(f"/{METADATA}"))) == []
 
 
-def test_nothing_is_deleted_before_the_slot_says_that_it_is_retired(world: LedgerWorld) -> None:
+def test_f69_a_restored_checkpoint_is_retired_although_files_of_it_are_still_in_use(world: LedgerWorld) -> None:
+    for path in ("shared/a", "shared/b", "shared/c"):
+        world.plain.create(path, path.encode())
+    restored, folder = CheckpointId(1), CHECKPOINT_1.removesuffix(f"/{METADATA}")
+    world.plain.create(CHECKPOINT_1, b"metadata")
+    world.shared.register(restored, [handle("shared/a"), handle("shared/b")])
+    world.folders[restored] = folder
+    action = snapshot(2, files=[handle("shared/b"), handle("shared/c")], retires=[restored])
+    world.do(action)
+    stored = world.event()
+    world.do(
+        NotifyComplete(checkpoint=action.checkpoint, snapshot=stored.snapshot, cut=action.cut, retired=action.retires)
+    )
+    assert world.plain.stat(CHECKPOINT_1) is None, "that a later one uses its files does not keep it"
+    assert shared_files(world) == ["shared/b", "shared/c"]
+
+
+def test_f58_nothing_is_deleted_before_the_slot_says_that_it_is_retired(world: LedgerWorld) -> None:
     retire_one_of_two(world)
     assert shared_files(world) == ["shared/a", "shared/b", "shared/c"]
     record = world.records[2]

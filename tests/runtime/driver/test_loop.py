@@ -29,7 +29,7 @@ from headgate.coordinator.messages import (
 )
 from headgate.coordinator.policy import CheckpointOptions
 from headgate.driver.loop import CoordinatorLoop, Grant, StreamEnding
-from headgate_contract.ids import CheckpointId, Generation, RequestId, SlotNumber
+from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName, SlotNumber
 from headgate_contract.snapshot import SnapshotRef
 from tests.runtime.driver.waiting import PATIENCE_S, until
 
@@ -200,6 +200,17 @@ def test_the_loop_sleeps_while_a_step_runs_over_a_due_checkpoint() -> None:
     threading.Event().wait(0.3)
     stage.close()
     assert stage.coordinator.ticks - begun <= 3
+
+
+def test_f47_ids_are_unique_however_many_threads_ask(stage: Stage) -> None:
+    def ask(thread: int) -> None:
+        for number in range(10):
+            stage.loop.post(Trigger(name=SavepointName(f"s{thread}-{number}"), request=RequestId(f"{thread}-{number}")))
+
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        list(pool.map(ask, range(8)))
+    taken = stage.wait_for(TakeSnapshot, 80)
+    assert [take.checkpoint for take in taken] == list(range(1, 81))
 
 
 def test_the_cuts_of_snapshots_under_way_are_pinned(stage: Stage) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.coordinator.messages import Declined
+from headgate.coordinator.messages import Acknowledged, Declined
 from headgate.driver.shared_state import SharedFiles
 from headgate.driver.snapshots import participants
 from headgate.recovery.fetch import SnapshotFiles
@@ -107,7 +107,18 @@ def test_f9_an_aborted_checkpoints_own_files_go_and_shared_ones_stay(stage: Stag
     assert stage.files() == first.paths
 
 
-def test_a_base_under_an_upload_outlives_its_own_retirement(stage: Stage) -> None:
+def test_f71_an_attempt_that_never_completed_takes_along_all_that_it_made(stage: Stage) -> None:
+    """Also what lies among the shared files: nobody else can have come to share it."""
+    stage.batch("ann", "bob", "cyd")
+    stage.take(1)
+    acks = stage.answers()
+    assert all(isinstance(ack, Acknowledged) for ack in acks.values())
+    assert [path for path in stage.files() if "/shared/" in path]
+    stage.taker.discard(CheckpointId(1))
+    assert stage.files() == []
+
+
+def test_f58_a_base_under_an_upload_outlives_its_own_retirement(stage: Stage) -> None:
     stage.batch("ann", "bob", "cyd")
     first = stage.complete(1)
     stage.take(2)
