@@ -109,6 +109,8 @@ class SimulatedDriver:
     coordinator: Coordinator | None = None
     signalled: bool = False
     """SIGTERM has come."""
+    batches: int | None = None
+    """How many more micro-batches may begin, if somebody counts them."""
     step_fails: bool = False
     """The next micro-batch to end fails."""
     ended: bool = False
@@ -123,7 +125,7 @@ class SimulatedDriver:
         self.shared = self.model.shared_class()
         self.folders: dict[CheckpointId, str] = {}
         self.parallelism = self.model.parallelism
-        self._heart = SimulatedHeart(self.store, STREAM, self.generation, self.steps)
+        self.heart = SimulatedHeart(self.store, STREAM, self.generation, self.steps)
         self._stop_posted = False
         self._stop_again_at = self._look_at = 0
         self._watched: dict[CheckpointId, tuple[PendingCheckpoint, PendingState]] = {}
@@ -167,18 +169,18 @@ class SimulatedDriver:
         except (HeadgateError, AssertionError) as error:
             self._end(error)
         if isinstance(self.error, Fenced):
-            self._heart.become(StreamState.FENCED, str(self.error))
+            self.heart.become(StreamState.FENCED, str(self.error))
         elif self.error is not None:
-            self._heart.become(StreamState.FAILED, str(self.error))
+            self.heart.become(StreamState.FAILED, str(self.error))
         else:
-            self._heart.become(StreamState.STOPPING)
-            self._heart.become(StreamState.STOPPED)
+            self.heart.become(StreamState.STOPPING)
+            self.heart.become(StreamState.STOPPED)
 
     def _live(self) -> None:
         self._restore()
         self.host.spawn("coordinator", self._coordinate)
         self.host.spawn("engine", self._run)
-        self._heart.become(StreamState.RUNNING)
+        self.heart.become(StreamState.RUNNING)
         while not self.ended:
             self.host.pause("waits for the end", lambda: self.ended or self._stop_is_due or self._look_is_due)
             if self._look_is_due and not self.ended:
@@ -187,7 +189,7 @@ class SimulatedDriver:
             if self._stop_is_due and not self.ended:
                 self._stop_posted = True
                 self._stop_again_at = self.clock() + BETWEEN_STOPS_MS
-                self._heart.become(StreamState.STOPPING)
+                self.heart.become(StreamState.STOPPING)
                 self.post(Trigger(stop=True, reason="SIGTERM"))
 
     @property
@@ -213,7 +215,7 @@ class SimulatedDriver:
         if own is None or newest is None or own.launch != self.launch or newest.generation > self.generation:
             raise Fenced(f"generation {self.generation} came too late")
         assert catalogue.newest_slot is not None
-        self._heart.become(StreamState.RESTORING)
+        self.heart.become(StreamState.RESTORING)
         decision = own.decision
         ref = decision.snapshot if isinstance(decision, RestoreFrom) else None
         slots = slot_log(self.store, STREAM)
@@ -341,12 +343,15 @@ class SimulatedDriver:
         self.reached = int(coordinator.cut.positions[RECORDS]["next"])
 
         def may() -> bool:
-            return coordinator.may_begin and not coordinator.busy and self.reached < self.model.records
+            if self.batches == 0 or self.reached >= self.model.records:
+                return False
+            return coordinator.may_begin and not coordinator.busy
 
         while not self.ended:
             self.host.pause("waits for leave to begin a batch", may)
             if not may() or self.ended:
                 continue
+            self.batches = None if self.batches is None else self.batches - 1
             cut = coordinator.cut
             self._handle(BatchBegun())
             attempt += 1

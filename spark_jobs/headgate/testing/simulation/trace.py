@@ -44,6 +44,9 @@ class Trace:
     def lines(self) -> tuple[str, ...]:
         return tuple(str(line) for line in self._wanted())
 
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
     def _wanted(self) -> Iterator[Line]:
         newest = self._lines[-1].turn if self._lines else 0
         return (line for line in self._lines if self._last is None or line.turn > newest - self._last)
