@@ -6,7 +6,7 @@ anything to do. The laws of the protocol are looked at after each turn; see docs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -109,7 +109,7 @@ class DriverHarness:
 
     def run(self, until: Callable[[], bool] | None = None) -> None:
         """Let it alone take turns, until nothing is left to do or `until` says so."""
-        self._stream.take_turns([self._driver.host], until)
+        self._stream.take_turns(lambda: [self._driver.host], until)
 
     def run_to(self, call: str) -> None:
         """Let it alone go on until it is about to make a call to storage or the sink, such as `create */slots/*`."""
@@ -190,9 +190,7 @@ class StreamHarness(Scene):
         parallelism: int = 2,
     ) -> None:
         super().__init__(
-            Model(
-                records=records, keys=keys, options=options, parallelism=parallelism, batch=batch, look_ms=2_000
-            )
+            Model(records=records, keys=keys, options=options, parallelism=parallelism, batch=batch, look_ms=2_000)
         )
         self._harnesses: list[DriverHarness] = []
         self._verdicts: list[tuple[str, Verdict]] = []
@@ -212,7 +210,7 @@ class StreamHarness(Scene):
     # ---- what happens
 
     def launch(self, wanted: Wanted = Newest()) -> DriverHarness:  # noqa: B008 - a value
-        """Somebody starts the next generation; its driver has restored and runs, unless something keeps it from that."""
+        """Somebody starts the next generation; its driver runs then, unless something keeps it from that."""
         driver = self.claim(wanted)
         driver.run(lambda: driver.state not in (StreamState.LAUNCHED, StreamState.RESTORING) or driver.crashed)
         return driver
@@ -221,7 +219,7 @@ class StreamHarness(Scene):
         """Somebody claims the next generation's slot and launches its driver, which has not had a turn yet."""
         before = len(self.drivers)
         host = self.launch_by(lambda catalogue: wanted, "by hand")
-        self.take_turns([host], lambda: len(self.drivers) > before)
+        self.take_turns(lambda: [host], lambda: len(self.drivers) > before)
         driver = self.drivers[-1]
         driver.batches = 0
         self._harnesses.append(DriverHarness(self, driver))
@@ -240,14 +238,14 @@ class StreamHarness(Scene):
         """Let everybody take turns, until nothing is left to do or `until` says so."""
         self.take_turns(self.hosts, until)
 
-    def take_turns(self, hosts: Iterable[Host] | Callable[[], Iterable[Host]], until: Callable[[], bool] | None) -> None:
+    def take_turns(self, hosts: Callable[[], list[Host]], until: Callable[[], bool] | None) -> None:
         for _ in range(_LONGEST):
             if until is not None and until():
                 return
             self.tick()
             tasks = [
                 task
-                for host in (hosts() if callable(hosts) else hosts)
+                for host in hosts()
                 for task in host.ready()
                 if all(driver.takes_turns(task) for driver in self._harnesses if driver.is_of(host))
             ]
@@ -307,8 +305,8 @@ class StreamHarness(Scene):
 
     @property
     def committed(self) -> list[Row]:
-        """What a reader of the sink sees: each record with its number."""
-        return self.database.visible()
+        """What a reader of the sink sees: each record with its number, in the order of the records."""
+        return sorted(self.database.visible())
 
     @property
     def files(self) -> list[str]:

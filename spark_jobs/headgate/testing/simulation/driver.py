@@ -258,6 +258,7 @@ class SimulatedDriver:
             started_ms=self.clock(),
         )
         self.coordinator.committed.update(group.id for group in carried)
+        self.reached = int(cut.positions[RECORDS]["next"])
         self.taker = self.model.taker_class(self)
         ledger.taker = self.taker  # type: ignore[assignment] # a model of it
 
@@ -340,7 +341,6 @@ class SimulatedDriver:
         coordinator = self.coordinator
         assert coordinator is not None
         attempt = 0
-        self.reached = int(coordinator.cut.positions[RECORDS]["next"])
 
         def may() -> bool:
             if self.batches == 0 or self.reached >= self.model.records:

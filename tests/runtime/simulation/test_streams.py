@@ -1,0 +1,149 @@
+"""The harness of whole drivers: each thing that a script may do does what its name says."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.coordinator.policy import CheckpointOptions
+from headgate.testing.streams import StreamHarness, Verdict
+from headgate_contract.errors import Fenced
+from headgate_contract.heartbeats import StreamState
+from headgate_contract.ids import CheckpointId
+from headgate_contract.mailbox import Outcome
+from headgate_contract.restore import Named
+
+
+def test_f13_several_savepoints_run_at_once_and_all_complete() -> None:
+    with StreamHarness() as stream:
+        driver = stream.launch()
+        driver.slow("state numbers of *")
+        driver.batch()
+        requests = [driver.trigger(name) for name in ("a", "b", "c")]
+        stream.run()
+        assert driver.pending == [1, 2, 3]
+        driver.hurry()
+        stream.run()
+        assert stream.completed == [1, 2, 3]
+        assert [answer.outcome for request in requests if (answer := stream.answer(request))] == [Outcome.DONE] * 3
+
+
+def test_f48_f49_savepoints_never_push_out_the_last_checkpoint() -> None:
+    with StreamHarness(CheckpointOptions(interval_ms=None, retained=1)) as stream:
+        driver = stream.launch()
+        for name in (None, None, "x", "y", "z"):
+            driver.batch()
+            driver.trigger(name)
+            stream.run()
+        assert stream.completed == [1, 2, 3, 4, 5]
+        assert stream.retained == [2, 3, 4, 5]
+        assert not [file for file in stream.files if file.startswith("checkpoints/chk-1-")]
+
+
+def test_f2_f7_a_decline_ends_its_own_snapshot_and_late_and_foreign_acks_change_nothing() -> None:
+    with StreamHarness(CheckpointOptions(interval_ms=None, tolerable_failures=9)) as stream:
+        driver = stream.launch()
+        driver.slow("state numbers of *")
+        driver.trigger()
+        driver.trigger()
+        stream.run()
+        driver.decline(1, cause="the disk is full")
+        driver.ack(2, "state of another job")
+        stream.run()
+        driver.ack(1, "state numbers")
+        stream.run()
+        assert driver.aborted == {1: "state numbers declined: the disk is full"}
+        assert driver.pending == [2]
+        driver.hurry()
+        stream.run()
+        assert stream.completed == [2]
+
+
+def test_time_passes_by_hand_and_lets_barriers_pass_and_checkpoints_expire() -> None:
+    with StreamHarness(CheckpointOptions(interval_ms=1000, timeout_ms=500, tolerable_failures=9)) as stream:
+        driver = stream.launch()
+        driver.slow("sink out of 2")
+        stream.advance(1000)
+        assert stream.completed == [1]
+        stream.advance(1000)
+        assert driver.pending == [2]
+        stream.advance(500)
+        assert driver.pending == []
+        assert driver.aborted[2].startswith("it expired after 500 ms")
+
+
+def test_a_certain_snapshot_is_restored_and_what_came_after_it_is_taken_back() -> None:
+    with StreamHarness(CheckpointOptions(interval_ms=None, retained=3)) as stream:
+        driver = stream.launch()
+        for _ in range(2):
+            driver.batch()
+            stream.run()
+            driver.trigger()
+            stream.run()
+        assert len(stream.committed) == 10
+        driver.crash()
+        assert stream.launch(Named(CheckpointId(1))).position == 5
+        assert len(stream.committed) == 5
+
+
+@pytest.mark.parametrize("verdict", [Verdict.REFUSED, Verdict.LOST_ANSWER, Verdict.TWICE, Verdict.LATE])
+def test_storage_ends_a_call_as_it_was_told_to_once(verdict: Verdict) -> None:
+    with StreamHarness(CheckpointOptions(interval_ms=None, tolerable_failures=9)) as stream:
+        driver = stream.launch()
+        stream.storage(verdict, "create */_metadata")
+        driver.trigger()
+        stream.run()
+        assert stream.completed == ([1] if verdict in (Verdict.TWICE, Verdict.LATE) else [])
+        driver.trigger()
+        stream.run()
+        assert 2 in stream.completed
+
+
+def test_two_launches_race_and_the_later_slot_wins() -> None:
+    with StreamHarness() as stream:
+        first, second = stream.claim(), stream.claim()
+        stream.run()
+        assert first.state is StreamState.FENCED
+        assert isinstance(first.error, Fenced)
+        assert second.state is StreamState.RUNNING
+        assert (first.generation, second.generation) == (1, 2)
+
+
+def test_a_signal_ends_a_driver_in_good_order() -> None:
+    with StreamHarness(batch=4) as stream:
+        driver = stream.launch()
+        driver.batch()
+        stream.run()
+        driver.terminate()
+        stream.run()
+        assert driver.state is StreamState.STOPPED
+        assert len(stream.committed) == 4
+
+
+def test_cancelling_ends_at_once_without_a_snapshot() -> None:
+    with StreamHarness() as stream:
+        driver = stream.launch()
+        driver.batch()
+        stream.run()
+        driver.cancel()
+        stream.run()
+        assert driver.state is StreamState.STOPPED
+        assert stream.completed == []
+
+
+def test_waiting_for_what_never_comes_fails_and_tells_the_last_turns() -> None:
+    with StreamHarness() as stream, pytest.raises(AssertionError, match=r"(?s)has not come:\n.*generation 1, main"):
+        stream.launch().run_to("sink: commit")
+
+
+def test_what_breaks_a_law_fails_and_tells_the_last_turns() -> None:
+    with StreamHarness() as stream:
+        driver = stream.launch()
+        driver.batch()
+        stream.run()
+        driver.trigger()
+        stream.run()
+        del stream.disk.objects["streams/simulated/checkpoints/chk-1-g1/_metadata"]
+        stream.disk.changes += 1
+        driver.trigger()
+        with pytest.raises(AssertionError, match=r"(?s)is gone, which a completed snapshot needs\n.*Trigger"):
+            stream.run()
