@@ -107,7 +107,7 @@ def test_a_cleared_savepoint_finds_its_first_request_and_answer(fleet: SmallFlee
     assert len(fleet.requests("counts")) == 2
 
 
-def test_a_savepoint_of_a_stream_that_does_not_run_fails_at_once(fleet: SmallFleet) -> None:
+def test_f17_a_savepoint_of_a_stream_that_does_not_run_fails_at_once(fleet: SmallFleet) -> None:
     fleet.deploy("counts")
     run = run_dag(load_dag(FLEET, "headgate_savepoint"), COUNTS)
     assert run.state == "failed"

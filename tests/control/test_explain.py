@@ -77,7 +77,7 @@ def _flip_state(world: World, ref: SnapshotRef) -> None:
         (_flip_state, "another checksum"),
     ],
 )
-def test_a_damaged_newest_checkpoint_is_refused_naming_what_would_do(
+def test_f53_a_damaged_newest_checkpoint_is_refused_naming_what_would_do(
     world: World, three: list[SnapshotRef], damage: Callable[[World, SnapshotRef], None], said: str
 ) -> None:
     damage(world, three[2])

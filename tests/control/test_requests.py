@@ -210,7 +210,7 @@ def test_a_stop_that_took_its_savepoint_but_never_ended_is_not_called_done(world
 
 
 @e2e
-def test_a_stop_whose_savepoint_fails_leaves_the_stream_running_and_protected(world: World) -> None:
+def test_f148_a_stop_whose_savepoint_fails_leaves_the_stream_running_and_protected(world: World) -> None:
     world.write_job("MODE = 'no-savepoints'")
     world.deployed()
     control = world.control()

@@ -20,7 +20,7 @@ def _crash_demo(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
-def test_killed_drivers_lose_nothing_and_double_nothing(backend: str):
+def test_f137_killed_drivers_lose_nothing_and_double_nothing(backend: str):
     ran = _crash_demo("--kills", "4", "--seed", "11", "--backend", backend)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout.splitlines()[-1].startswith("crash demo: OK, 4 kills, ")

@@ -88,7 +88,7 @@ def test_a_stream_goes_back_to_a_savepoint_and_forward_again_and_the_output_goes
     assert verdict.ok, str(verdict)
 
 
-def test_a_damaged_newest_checkpoint_is_refused_by_name_and_passed_over_only_when_asked(stream: StreamUnderFire):
+def test_f53_a_damaged_newest_checkpoint_is_refused_by_name_and_passed_over_only_when_asked(stream: StreamUnderFire):
     control = stream.control()
     _give(stream, 0)
     first = control.start(stream.name)
@@ -162,7 +162,7 @@ def test_sigterm_ends_a_driver_cleanly_at_the_next_barrier(stream: StreamUnderFi
     assert check(stream.given, stream.output).ok
 
 
-def test_a_savepoint_restores_at_another_parallelism_and_on_another_backend(stream: StreamUnderFire):
+def test_f154_a_savepoint_restores_at_another_parallelism_and_on_another_backend(stream: StreamUnderFire):
     _give(stream, 0)
     first = stream.start()
     stream.wait(first.generation, lambda beat: beat.progress.records == 3000)

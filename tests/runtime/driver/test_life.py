@@ -34,7 +34,7 @@ def world(tmp_path: Path) -> LifeWorld:
     return LifeWorld(tmp_path)
 
 
-def test_lives_in_a_row_number_every_record_once_at_any_parallelism_and_on_any_backend(world: LifeWorld) -> None:
+def test_f157_lives_in_a_row_number_every_record_once_at_any_parallelism_and_on_any_backend(world: LifeWorld) -> None:
     for parallelism, backend in ((2, "hashmap"), (3, "rocksdb"), (1, "hashmap")):
         world.write(5)
         life = world.begin(settings={"parallelism.default": parallelism, "state.backend.type": backend})
@@ -65,7 +65,7 @@ def test_a_wall_clock_that_jumps_by_hours_changes_nothing(world: LifeWorld, monk
     assert decisions[2].startswith("savepoint first ")
 
 
-def test_older_checkpoints_are_retired_with_their_files_and_the_heart_tells_of_progress(world: LifeWorld) -> None:
+def test_f57_older_checkpoints_are_retired_with_their_files_and_the_heart_tells_of_progress(world: LifeWorld) -> None:
     life = world.begin(settings={"execution.checkpointing.num-retained": "2"})
     for completed in range(1, 6):
         world.write(1)

@@ -139,7 +139,7 @@ def test_a_base_under_an_upload_outlives_also_its_successor_as_the_base(stage: S
     assert stage.shared.release(CheckpointId(2)) == first.paths
 
 
-def test_a_file_that_several_subtasks_have_parts_of_is_uploaded_once(stage: Stage) -> None:
+def test_f67_a_file_that_several_subtasks_have_parts_of_is_uploaded_once(stage: Stage) -> None:
     stage.batch("ann", "bob", "cyd")
     [version, *_] = stage.vertex.versions.values()
     for subtask in (0, 1):
