@@ -18,6 +18,7 @@ from headgate.driver.points import NO_POINTS, KillPoints
 from headgate.driver.shared_state import SharedFiles
 from headgate.sink.base import SinkCommitter
 from headgate.source.positions import PositionBook
+from headgate.state.descriptors import merge_descriptors
 from headgate.state.key_groups import subtask_range
 from headgate.state.versions import StateVersion, local_files
 from headgate.state.vertex import StatefulVertex
@@ -154,7 +155,7 @@ class SnapshotTaker:
     def _state(self, action: TakeSnapshot, vertex: StatefulVertex, base: Mapping[str, StateHandle]) -> Acknowledged:
         here: dict[str, StateHandle] = {}  # after a rescale several subtasks have parts of one file
         subtasks = []
-        descriptors: dict[str, dict[str, object]] = {}
+        descriptors = []
         for subtask, body in sorted(action.cut.versions.get(vertex.uid, {}).items()):
             version = StateVersion.from_json(body)
             handles = []
@@ -165,12 +166,12 @@ class SnapshotTaker:
                 handles.append(handle)
             key_groups = subtask_range(subtask, vertex.parallelism, vertex.max_parallelism)
             subtasks.append(SubtaskState(subtask, key_groups.start, key_groups.end, body, tuple(handles)))
-            descriptors.update({descriptor.name: descriptor.to_json() for descriptor in version.descriptors})
+            descriptors.append(version.descriptors)
         state = VertexState(
             vertex.name,
             vertex.parallelism,
             vertex.backend,
-            tuple(descriptors[name] for name in sorted(descriptors)),
+            tuple(each.to_json() for each in sorted(merge_descriptors(*descriptors), key=lambda each: each.name)),
             tuple(subtasks),
             action.cut.epoch,
             action.cut.operator_states.get(vertex.uid, {}),

@@ -60,6 +60,17 @@ def test_a_snapshot_holds_each_subtasks_files_with_their_length_and_checksum(sta
     assert stage.sink.prepared == [[{"staged": "file-1"}]]
 
 
+@pytest.mark.parametrize("older", [0, 1])
+def test_a_subtask_that_has_run_since_an_upgrade_says_what_the_columns_of_all_mean(stage: Stage, older: int) -> None:
+    """A release that did not know `meanings` wrote the state; the other subtask has had no record since."""
+    stage.batch("ann", "bob", "cyd", "dan")
+    assert set(stage.vertex.versions) == {0, 1}
+    for descriptor in stage.vertex.versions[older]["descriptors"]:
+        del descriptor["meanings"]
+    (descriptor,) = stage.complete(1).vertices[COUNTS].descriptors
+    assert descriptor["meanings"] == ["count_all()"]
+
+
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 def test_f73_a_later_checkpoint_uploads_only_what_is_new_and_a_savepoint_is_no_base(
     directory: Path, backend: str
