@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 import shutil
 import threading
 import time
@@ -11,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from headgate.coordinator.coordinator import Coordinator
-from headgate.coordinator.cut import BatchResult, Cut, Group
+from headgate.coordinator.cut import Cut, Group
 from headgate.coordinator.messages import (
     Action,
     BatchDone,
@@ -34,12 +33,10 @@ from headgate.driver.restoring import Restorer
 from headgate.driver.setup import LifeSetup
 from headgate.driver.shared_state import SharedFiles
 from headgate.driver.snapshots import SnapshotTaker, participants
+from headgate.driver.steps import Steps
 from headgate.sink.base import SinkCommitter
 from headgate.state.versions import StateVersion, collect_garbage
 from headgate.state.vertex import StatefulVertex
-from headgate.step.operator_state import states_after
-from headgate.step.operators import StepClock
-from headgate.step.task import BatchIdentity, KeyedStage, SinkStage, StepAck, StepTask
 from headgate_contract.errors import StreamFailed
 from headgate_contract.heartbeats import Progress, StreamState
 from headgate_contract.ids import CheckpointId, Generation, RequestId, VertexUid
@@ -91,8 +88,8 @@ class Life:
         self._error: BaseException | None = None
         self._stop_posted = False
         self._stop_again_at = 0.0
-        self._attempt = 0
         self._vertex = self._stateful_vertex()
+        self._steps = Steps(setup, self._vertex)
         history = setup.catalogue.generations[0].launch  # it names the log itself, not only the stream
         self._sinks: Mapping[VertexUid, SinkCommitter] = {
             end.vertex.uid: end.vertex.sink.committer(setup.stream, end.vertex.uid, self._generation, history)
@@ -291,9 +288,9 @@ class Life:
         grant = self._loop.begin_batch()
         self._setup.points.reach("before-batch")
         try:
-            acks = self._engine.run(batch, self._task(grant.cut))
+            acks = self._engine.run(batch, self._steps.task(grant.cut))
             self._setup.points.reach("after-step")
-            result = self._result(grant.cut, acks, self._engine.position_after(batch))
+            result = self._steps.result(grant.cut, acks, self._engine.position_after(batch))
         except StreamEnding:
             raise
         except Exception as error:
@@ -305,69 +302,6 @@ class Life:
         self._loop.post(BatchDone(result=result))
         records = grant.cut.records + result.records
         self._heart.note(lambda progress: replace(progress, batches=progress.batches + 1, records=records))
-
-    def _task(self, cut: Cut) -> StepTask:
-        self._attempt += 1
-        identity = BatchIdentity(
-            stream=self._setup.stream,
-            generation=self._generation,
-            restart=self._setup.restart,
-            epoch=cut.epoch + 1,
-            attempt=self._attempt,
-        )
-        keyed = None
-        if self._vertex is not None and self._plan.keyed is not None:
-            parents = cut.versions.get(self._vertex.uid, {})
-            keyed = KeyedStage(
-                uid=self._vertex.uid,
-                operator=self._plan.keyed.operator,
-                keys=self._plan.keyed.keys,
-                parallelism=self._vertex.parallelism,
-                max_parallelism=self._vertex.max_parallelism,
-                backend=self._vertex.backend,
-                directory=str(self._vertex.directory),
-                parents=tuple(parents.get(subtask) for subtask in range(self._vertex.parallelism)),
-                operator_states=cut.operator_states.get(self._vertex.uid, {}),
-            )
-        return StepTask(
-            identity=identity,
-            keyed=keyed,
-            sinks=tuple(
-                SinkStage(
-                    uid=end.vertex.uid,
-                    sink=end.vertex.sink,
-                    functions=tuple(vertex.function for vertex in end.functions),
-                )
-                for end in self._plan.sinks
-            ),
-            clock=StepClock(now_ms=_wall_ms(), seed=random.SystemRandom().getrandbits(63)),
-        )
-
-    def _result(self, cut: Cut, acks: list[StepAck], position: dict[str, object]) -> BatchResult:
-        subtasks = [ack.subtask for ack in acks]
-        if len(set(subtasks)) != len(subtasks):
-            raise StreamFailed(f"the step acknowledged a subtask twice: {sorted(subtasks)}")
-        if self._vertex is not None and set(subtasks) != set(range(self._vertex.parallelism)):
-            raise StreamFailed(f"of {self._vertex.parallelism} subtasks the step acknowledged only {sorted(subtasks)}")
-        versions: dict[VertexUid, dict[int, dict[str, object]]] = {}
-        operator_states = {}
-        if self._vertex is not None:
-            uid = self._vertex.uid
-            versions[uid] = {ack.subtask: ack.version for ack in acks if ack.version is not None}
-            changes = {ack.subtask: ack.operator_states for ack in acks}
-            operator_states[uid] = states_after(uid, cut.operator_states.get(uid, {}), changes)
-        staged: dict[VertexUid, tuple[dict[str, object], ...]] = {}
-        for ack in sorted(acks, key=lambda ack: ack.subtask):
-            for sink, handles in ack.sinks.items():
-                staged[VertexUid(sink)] = (*staged.get(VertexUid(sink), ()), *handles)
-        return BatchResult(
-            epoch=cut.epoch + 1,
-            versions=versions,
-            operator_states=operator_states,
-            positions={self._source: position},
-            staged=staged,
-            records=sum(ack.rows_in for ack in acks),
-        )
 
     def _collect_garbage(self, cut: Cut) -> None:
         """Delete local state files that neither this cut nor a snapshot under way needs; no step is running now."""
@@ -412,7 +346,3 @@ class Life:
             self.next_checkpoint = self._coordinator.next_id
         self.ended_whole = halted and closed
         shutil.rmtree(self._setup.work / "state", ignore_errors=True)
-
-
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -49,7 +49,7 @@ def test_f157_lives_in_a_row_number_every_record_once_at_any_parallelism_and_on_
 
 def test_a_wall_clock_that_jumps_by_hours_changes_nothing(world: LifeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(5)
-    for module in ("life", "ledger", "pulse"):
+    for module in ("steps", "ledger", "pulse"):
         monkeypatch.setattr(f"headgate.driver.{module}._wall_ms", lambda: chance.randrange(4_000_000_000_000))
     for turn in range(3):
         world.write(2)
