@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from headgate.coordinator import coordinator, messages, pending, policy
+from headgate.coordinator import coordinator, messages, pending, policy, reasons
+from headgate.coordinator import requests as deciding
 from headgate.driver import ledger, restoring, shared_state, snapshots
 from headgate.recovery import state as recovered_state
 from headgate_contract import fitting, restore, settings, snapshot
@@ -137,7 +138,7 @@ def _(patch: Patch) -> None:
 
 @reverses(6, "a failed checkpoint is never one too many")
 def _(patch: Patch) -> None:
-    patch.setattr(policy.FailureManager, "failed", lambda manager: False)
+    patch.setattr(policy.FailureManager, "failed", lambda manager, reason: False)
 
 
 @reverses(12, "a checkpoint that completes leaves those under way that it has overtaken")
@@ -153,7 +154,7 @@ def _(patch: Patch) -> None:
         if not isinstance(event, messages.StoreFailed):
             return handle(self, event, now_ms)
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(policy.FailureManager, "failed", lambda manager: False)
+            inner.setattr(policy.FailureManager, "failed", lambda manager, reason: False)
             return handle(self, event, now_ms)
 
     patch.setattr(coordinator.Coordinator, "handle", lenient)
@@ -195,9 +196,8 @@ def _(patch: Patch) -> None:
     abort = coordinator.Coordinator._abort
 
     def for_good(self: coordinator.Coordinator, *args: Any) -> Any:
-        stopping = self.stopping
         actions = abort(self, *args)
-        self.stopping = stopping
+        self.scheduler.stop()
         return actions
 
     patch.setattr(coordinator.Coordinator, "_abort", for_good)
@@ -217,15 +217,14 @@ def _(patch: Patch) -> None:
 # ---- the coordinator: when a barrier passes
 
 
+def _another_load(patch: Patch, change: Callable[[coordinator.Coordinator, deciding.Load], deciding.Load]) -> None:
+    load = coordinator.Coordinator._load
+    patch.setattr(coordinator.Coordinator, "_load", lambda it: change(it, load(it)))
+
+
 @reverses(10, "there is no pause after a checkpoint")
 def _(patch: Patch) -> None:
-    due_at = policy.PeriodicTrigger.due_at
-
-    def at_once(self: policy.PeriodicTrigger) -> int | None:
-        self.last_end_ms = None
-        return due_at(self)
-
-    patch.setattr(policy.PeriodicTrigger, "due_at", at_once)
+    _another_load(patch, lambda it, load: replace(load, pause_until_ms=None))
 
 
 @reverses(11, "one more at once than allowed")
@@ -233,28 +232,24 @@ def _(patch: Patch) -> None:
     patch.setattr(policy.CheckpointOptions, "concurrent", property(lambda options: options.max_concurrent + 1))
 
 
-def _hold_requests(patch: Patch, held: Callable[[coordinator.Coordinator, int], bool]) -> None:
-    """While `held`, no barrier passes that a person has asked for."""
-    barriers = coordinator.Coordinator._barriers
+def _hold_requests(patch: Patch, held: Callable[[deciding.CheckpointRequestDecider, deciding.Load, int], bool]) -> None:
+    """While `held`, no request is carried out."""
+    look = deciding.CheckpointRequestDecider.look
 
-    def holding(self: coordinator.Coordinator, now_ms: int) -> Any:
-        waiting = self.queue if held(self, now_ms) else []
-        self.queue = [] if waiting else self.queue
-        actions = barriers(self, now_ms)
-        self.queue = [*waiting, *self.queue]
-        return actions
+    def holding(self: deciding.CheckpointRequestDecider, load: deciding.Load, now_ms: int) -> Any:
+        return None if held(self, load, now_ms) else look(self, load, now_ms)
 
-    patch.setattr(coordinator.Coordinator, "_barriers", holding)
+    patch.setattr(deciding.CheckpointRequestDecider, "look", holding)
 
 
-def _pauses(it: coordinator.Coordinator, now_ms: int) -> bool:
-    ended = it._periodic.last_end_ms
-    return ended is not None and now_ms < ended + it.options.min_pause_ms
+def _pauses(it: deciding.CheckpointRequestDecider, load: deciding.Load, now_ms: int) -> bool:
+    return load.pause_until_ms is not None and now_ms < load.pause_until_ms
 
 
 @reverses(13, "a savepoint counts for the limit of checkpoints at once")
 def _(patch: Patch) -> None:
-    _hold_requests(patch, lambda it, _: len(it.pending) >= it.options.concurrent)
+    _another_load(patch, lambda it, load: replace(load, running=len(it.pending)))
+    _hold_requests(patch, lambda it, load, _: load.running >= it.options.concurrent)
 
 
 @reverses(14, "the pause holds between savepoints too")
@@ -264,23 +259,65 @@ def _(patch: Patch) -> None:
 
 @reverses(26, "periodic checkpoints come at twice the interval")
 def _(patch: Patch) -> None:
-    due_at = policy.PeriodicTrigger.due_at
+    again = policy.PeriodicScheduler.again
 
-    def late(self: policy.PeriodicTrigger) -> int | None:
-        due = due_at(self)
-        return None if due is None else due + (self.options.interval_ms or 0)
+    def late(self: policy.PeriodicScheduler, now_ms: int) -> None:
+        again(self, now_ms + (self.interval_ms or 0))
 
-    patch.setattr(policy.PeriodicTrigger, "due_at", late)
+    patch.setattr(policy.PeriodicScheduler, "again", late)
+
+
+@reverses(27, "a scheduler that was shut down goes on asking")
+def _(patch: Patch) -> None:
+    patch.setattr(policy.PeriodicScheduler, "stop", lambda scheduler: None)
 
 
 @reverses(32, "a checkpoint that failed is followed by no pause")
 def _(patch: Patch) -> None:
-    patch.setattr(policy.PeriodicTrigger, "ended", lambda trigger, now_ms: None)
+    abort = coordinator.Coordinator._abort
+
+    def without_pause(self: coordinator.Coordinator, *args: Any) -> Any:
+        before = self._last_end_ms
+        actions = abort(self, *args)
+        self._last_end_ms = before
+        return actions
+
+    patch.setattr(coordinator.Coordinator, "_abort", without_pause)
 
 
 @reverses(36, "what a person asks for waits for the pause")
 def _(patch: Patch) -> None:
     _hold_requests(patch, _pauses)
+
+
+@reverses(37, "the queue has no limit")
+def _(patch: Patch) -> None:
+    submit = deciding.CheckpointRequestDecider.submit
+
+    def anything(self: deciding.CheckpointRequestDecider, request: Any) -> Any:
+        self.limit = 1_000_000
+        return submit(self, request)
+
+    patch.setattr(deciding.CheckpointRequestDecider, "submit", anything)
+
+
+@reverses(38, "nothing is put off for the checkpoints that are under way or being cleaned")
+def _(patch: Patch) -> None:
+    look = deciding.CheckpointRequestDecider.look
+    idle = {"running": 0, "cleaning": 0}
+    patch.setattr(
+        deciding.CheckpointRequestDecider, "look", lambda it, load, now_ms: look(it, replace(load, **idle), now_ms)
+    )
+
+
+@reverses(39, "requests are carried out in the order in which they came")
+def _(patch: Patch) -> None:
+    patch.setattr(deciding, "_rank", lambda request: 0)
+
+
+@reverses(43, "every reason counts")
+def _(patch: Patch) -> None:
+    patch.setattr(reasons.CheckpointFailureReason, "counts", property(lambda reason: True))
 
 
 @reverses(47, "every life numbers its checkpoints from 1")
@@ -296,14 +333,14 @@ def _(patch: Patch) -> None:
 
 @reverses(161, "a checkpoint by hand is refused while periodic ones are off")
 def _(patch: Patch) -> None:
-    enqueue = coordinator.Coordinator._enqueue
+    ask = coordinator.Coordinator._ask
 
-    def refusing(self: coordinator.Coordinator, trigger: Any) -> Any:
+    def refusing(self: coordinator.Coordinator, trigger: Any, now_ms: int) -> Any:
         if self.options.interval_ms is None and trigger.request is not None:
             return [messages.Reply(request=trigger.request, done=False, why="checkpointing is off")]
-        return enqueue(self, trigger)
+        return ask(self, trigger, now_ms)
 
-    patch.setattr(coordinator.Coordinator, "_enqueue", refusing)
+    patch.setattr(coordinator.Coordinator, "_ask", refusing)
 
 
 # ---- retention

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from headgate.coordinator.cut import Cut, Group, StagedOutput
+from headgate.coordinator.cut import Cut, Group
 from headgate.coordinator.messages import (
     Acknowledged,
     Action,
@@ -33,21 +33,25 @@ from headgate.coordinator.messages import (
     Tick,
     Trigger,
     WriteStopped,
+    refusal,
+    result_of,
 )
+from headgate.coordinator.output import OutputOnItsWay
 from headgate.coordinator.pending import AckResult, PendingCheckpoint, PendingState
-from headgate.coordinator.policy import CheckpointOptions, FailureManager, PeriodicTrigger, subsumed
-from headgate_contract.ids import CheckpointId, RequestId
+from headgate.coordinator.policy import (
+    CheckpointOptions,
+    FailureManager,
+    HeldUpBarrier,
+    PeriodicScheduler,
+    subsumed,
+)
+from headgate.coordinator.reasons import CheckpointFailureReason as Reason
+from headgate.coordinator.requests import CheckpointRequestDecider, Dropped, Load
+from headgate.coordinator.stopping import Stop
+from headgate_contract.ids import CheckpointId
 from headgate_contract.snapshot import SnapshotRef
 
 log = logging.getLogger(__name__)
-
-
-@dataclass
-class Segment:
-    """Output staged before the barrier of one attempt, and not yet in a completed snapshot."""
-
-    barrier: CheckpointId
-    output: StagedOutput
 
 
 @dataclass
@@ -60,33 +64,29 @@ class Coordinator:
     next_id: CheckpointId
     retained: list[SnapshotRef]
     groups: list[Group]
-    """Groups that completed and of which no slot says yet that they are committed, oldest first."""
+    """What the sinks began with: committed, and no slot says so yet, oldest first."""
     started_ms: int
     busy: bool = False
-    staged: StagedOutput = field(default_factory=StagedOutput)
-    segments: list[Segment] = field(default_factory=list)
     pending: dict[CheckpointId, PendingCheckpoint] = field(default_factory=dict)
-    queue: list[Trigger] = field(default_factory=list)
-    committed: set[CheckpointId] = field(default_factory=set)
-    """Groups that are committed, which no slot says yet."""
-    stopping: Trigger | None = None
+    stop: Stop | None = None
+    """The stop that is under way."""
     ended: bool = False
     completed: int = 0
     failed: int = 0
 
     def __post_init__(self) -> None:
-        self._periodic = PeriodicTrigger(self.options, self.started_ms)
+        self.output = OutputOnItsWay(self.groups, {group.id for group in self.groups})
+        self.requests = CheckpointRequestDecider(self.options)
+        self.scheduler = PeriodicScheduler(self.options.interval_ms)
+        self.scheduler.start(self.started_ms)
+        self._held_up = HeldUpBarrier(self.options.timeout_ms if self.options.interval_ms is not None else None)
         self._failures = FailureManager(self.options.tolerable_failures)
         self._storing: CheckpointId | None = None
-        self._noting: tuple[CheckpointId, ...] = ()
         self._retiring: tuple[CheckpointId, ...] = ()
-        self._stopped_with: SnapshotRef | None = None
         self._spared: set[CheckpointId] = set()
         """Checkpoints that whoever asked for a stop will restore."""
-        self._held_up_ms: int | None = None
-        """From when on a barrier that is due waits for the running step."""
-        self._also_stopping: list[RequestId] = []
-        """Whoever asked for a stop while one was under way: its end answers them all."""
+        self._last_end_ms: int | None = None
+        """When the last snapshot completed or came to nothing."""
         self._doom: Cancel | FailStream | None = None
         """How the stream ends as soon as what is being stored has turned out one way or the other."""
 
@@ -95,7 +95,7 @@ class Coordinator:
     @property
     def may_begin(self) -> bool:
         """May a micro-batch begin now, or a periodic checkpoint? Not while the stream is ending."""
-        return self.stopping is None and self._doom is None and not self.ended
+        return self.stop is None and self._doom is None and not self.ended
 
     def next_deadline(self) -> int | None:
         """When `handle(Tick)` should come at the latest, or None: never a moment at which it would do nothing."""
@@ -104,12 +104,8 @@ class Coordinator:
             for pending in self.pending.values()
             if pending.can_expire and pending.waiting
         ]
-        due = self._next_periodic()
-        if due is not None and not self.busy:  # the end of the running step is an event of its own
-            moments.append(due)
-        if self._held_up_ms is not None:
-            moments.append(self._held_up_ms + self.options.timeout_ms)
-        return min(moments) if moments and not self.ended else None
+        moments += [due for due in (self.scheduler.due_ms, self._held_up.deadline_ms) if due is not None]
+        return min(moments) if moments and not self.ended and self._doom is None else None
 
     # ---- events
 
@@ -120,7 +116,7 @@ class Coordinator:
         actions = self._take_in(event, now_ms)
         if self._doom is None:
             actions += self._barriers(now_ms)
-            actions += self._held_up(now_ms)
+            actions += self._check_held_up(now_ms)
         if self._doom is None:
             actions += self._store_next()
         elif self._storing is None:
@@ -134,24 +130,26 @@ class Coordinator:
             case BatchDone(result=result):
                 self.busy = False
                 self.cut = self.cut.after(result)
-                self.staged = self.staged.plus(result.staged)
+                self.output.stage(result.staged)
             case BatchFailed(cause=cause):
                 self.busy = False
                 self._doom = self._doom or FailStream(cause=cause)
             case Trigger():
-                return self._enqueue(replace(event, due_ms=now_ms))
+                return self._ask(replace(event, due_ms=now_ms), now_ms)
             case Cancel():
                 return self._cancel(event)
             case Acknowledged():
                 self._acknowledged(event)
             case Declined(checkpoint=checkpoint, participant=participant, cause=cause):
                 if participant in self.participants and self._collects(checkpoint):
-                    return self._abort(checkpoint, f"{participant} declined: {cause}", now_ms)
+                    return self._abort(checkpoint, event.reason, f"{participant} declined: {cause}", now_ms)
             case Stored():
                 return self._stored(event, now_ms)
             case StoreFailed(checkpoint=checkpoint, cause=cause):
-                self._storing, self._noting, self._retiring = None, (), ()
-                return self._abort(checkpoint, f"it could not be stored: {cause}", now_ms)
+                self._storing, self._retiring = None, ()
+                self.output.not_noted()
+                reason = Reason.FINALIZE_CHECKPOINT_FAILURE
+                return self._abort(checkpoint, reason, f"it could not be stored: {cause}", now_ms)
             case Committed(groups=groups):
                 return self._committed(groups)
             case Tick():
@@ -159,92 +157,100 @@ class Coordinator:
         return []
 
     def _after_end(self, event: Event) -> list[Action]:
-        return _refusal(event.request, "the stream has ended") if isinstance(event, (Trigger, Cancel)) else []
+        return refusal(event.request, "the stream has ended") if isinstance(event, (Trigger, Cancel)) else []
 
     def _cancel(self, event: Cancel) -> list[Action]:
         if self._doom is not None:
-            return _refusal(event.request, "the stream is ending already")
+            return refusal(event.request, "the stream is ending already")
         self._doom = event
         return []
 
-    def _enqueue(self, trigger: Trigger) -> list[Action]:
+    def _ask(self, trigger: Trigger, now_ms: int) -> list[Action]:
+        """Somebody asks for a snapshot: refuse it, or let it wait for its turn."""
         if self._doom is not None:
-            return _refusal(trigger.request, "the stream is ending")
-        if self.stopping is not None and not (trigger.stop and trigger.name is None):
-            return _refusal(trigger.request, "the stream is stopping: its last barrier has been asked for")
-        if self.stopping is not None:
-            self._also_stopping += [trigger.request] if trigger.request else []
-            return []
+            return refusal(trigger.request, "the stream is ending")
+        if self.stop is not None:
+            return self.stop.join(trigger)
         if trigger.name is not None and self._name_taken(trigger):
-            return _refusal(trigger.request, f"there is a savepoint {trigger.name} already, or one is being taken")
+            return refusal(trigger.request, f"there is a savepoint {trigger.name} already, or one is being taken")
         if trigger.keep is not None:
             self._spared.add(trigger.keep)
-        self.stopping = trigger if trigger.stop else None
-        self.queue.append(trigger)
-        return []
+        return self._begin_to_stop(trigger, now_ms) if trigger.stop else self._submit(trigger, now_ms)
 
     def _name_taken(self, trigger: Trigger) -> bool:
         under_way = [pending.trigger.name for pending in self.pending.values()]
-        waiting = [other.name for other in self.queue]
+        waiting = [other.name for other in self.requests.waiting]
         return trigger.name in [*under_way, *waiting, *(ref.name for ref in self.retained)]
+
+    def _begin_to_stop(self, trigger: Trigger, now_ms: int) -> list[Action]:
+        self.stop = Stop(trigger)
+        self.scheduler.stop()
+        return [reply for dropped in self.requests.withdraw_periodic() for reply in self._drop(dropped, now_ms)]
+
+    def _submit(self, trigger: Trigger, now_ms: int) -> list[Action]:
+        if trigger.is_periodic and not self.scheduler.running:
+            return self._drop(Dropped(request=trigger, reason=Reason.PERIODIC_SCHEDULER_SHUTDOWN), now_ms)
+        dropped = self.requests.submit(trigger)
+        return self._drop(dropped, now_ms) if dropped is not None else []
+
+    def _drop(self, dropped: Dropped, now_ms: int) -> list[Action]:
+        """Tell whoever asked; nobody asked for a periodic one, and the scheduler comes again."""
+        request, reason = dropped.request, dropped.reason
+        pause = self._load().pause_until_ms
+        if request.is_periodic and reason is Reason.MINIMUM_TIME_BETWEEN_CHECKPOINTS and pause is not None:
+            self.scheduler.put_off(pause)
+        elif request.is_periodic:
+            self.scheduler.again(now_ms)
+        log.info("a checkpoint asked for by %s is not taken: %s", request.request or "the scheduler", reason.told)
+        return refusal(request.request, reason.told)
 
     # ---- barriers
 
-    def _next_periodic(self) -> int | None:
-        """From when on a periodic checkpoint may be triggered, or None while none may."""
-        if not self.may_begin or len(self._running()) >= self.options.concurrent:
-            return None
-        return self._periodic.due_at()
-
-    def _running(self) -> list[PendingCheckpoint]:
-        return [pending for pending in self.pending.values() if pending.trigger.name is None]
+    def _load(self) -> Load:
+        running = sum(not pending.trigger.is_savepoint for pending in self.pending.values())
+        pause = None if self._last_end_ms is None else self._last_end_ms + self.options.min_pause_ms
+        return Load(running=running, cleaning=0, pause_until_ms=pause)
 
     def _barriers(self, now_ms: int) -> list[Action]:
-        """Let every barrier pass that is due, if no step is running: a cut lies between two micro-batches."""
-        if self.busy:
-            return []
-        actions: list[Action] = []
-        waiting, self.queue = self.queue, []
-        for trigger in waiting:
-            if trigger.stop and (self.pending or self._storing is not None or self._uncommitted()):
-                self.queue.append(trigger)  # the last barrier waits until everything before it has ended
+        """Let every barrier pass that may, if no step is running: a cut lies between two micro-batches."""
+        due = self.scheduler.fires(now_ms)
+        actions = self._submit(Trigger(reason="interval", due_ms=due), now_ms) if due is not None else []
+        while (chosen := self.requests.look(self._load(), now_ms)) is not None:
+            if isinstance(chosen, Dropped):
+                self.requests.take()
+                actions += self._drop(chosen, now_ms)
+            elif self.busy:
+                break
             else:
-                actions.append(self._barrier(trigger, now_ms))
-        due = self._next_periodic()
-        if due is not None and now_ms >= due:
-            self._periodic.triggered(now_ms)
-            actions.append(self._barrier(Trigger(reason="interval", due_ms=due), now_ms))
+                self.requests.take()
+                actions.append(self._barrier(chosen, now_ms))
+        if self.stop is not None and self._last_barrier_due and not self.busy:
+            self.stop.barrier_waits = False
+            actions.append(self._barrier(self.stop.trigger, now_ms))
         return actions
 
-    def _barrier_wanted(self) -> int | None:
-        """From when on a barrier is to pass that the running step lets not; None with checkpointing off."""
-        if self.options.interval_ms is None:
-            return None
-        return 0 if self.queue else self._next_periodic()
+    @property
+    def _last_barrier_due(self) -> bool:
+        """It waits until everything before it has ended."""
+        before = self.requests.waiting or self.pending or self._storing is not None or self.output.uncommitted()
+        return self.stop is not None and self.stop.barrier_waits and not before
 
-    def _held_up(self, now_ms: int) -> list[Action]:
-        """A step that lets no barrier pass for the whole of a checkpoint's timeout is a checkpoint that expired."""
-        wanted = self._barrier_wanted()
-        if not self.busy or wanted is None:
-            self._held_up_ms = None
-            return []
-        since = max(wanted, now_ms)
-        self._held_up_ms = since if self._held_up_ms is None else min(self._held_up_ms, since)
-        if now_ms < self._held_up_ms + self.options.timeout_ms:
+    def _check_held_up(self, now_ms: int) -> list[Action]:
+        """A step that lets no barrier pass: with checkpointing on, that is a checkpoint that expires."""
+        wanted = self._last_barrier_due or self.requests.look(self._load(), now_ms) is not None
+        waited = self._held_up.look(self.busy and wanted, now_ms)
+        if waited is None:
             return []
         checkpoint, self.next_id = self.next_id, self.next_id.next()
-        waited, self._held_up_ms = now_ms - self._held_up_ms, now_ms
         cause = f"it expired after {waited} ms: the running micro-batch let no barrier pass"
-        self.failed += 1
-        self._failed_periodic(checkpoint, cause)
-        return [replace(self._aborted(checkpoint, cause), held_up_ms=waited)]
+        self._count_failure(checkpoint, Reason.CHECKPOINT_EXPIRED, cause)
+        return [replace(self._aborted(checkpoint, Reason.CHECKPOINT_EXPIRED, cause), held_up_ms=waited)]
 
     def _barrier(self, trigger: Trigger, now_ms: int) -> Action:
-        checkpoint = self.next_id
-        self.next_id = checkpoint.next()
-        self.segments.append(Segment(checkpoint, self.staged))
-        staged = self._staged_up_to(checkpoint).handles
-        self.staged = StagedOutput()
+        checkpoint, self.next_id = self.next_id, self.next_id.next()
+        if trigger.is_periodic:
+            self.scheduler.again(now_ms)
+        staged = self.output.barrier(checkpoint)
         self.pending[checkpoint] = PendingCheckpoint(checkpoint, trigger, self.cut, now_ms, set(self.participants))
         return TakeSnapshot(
             checkpoint=checkpoint,
@@ -252,16 +258,8 @@ class Coordinator:
             name=trigger.name,
             cut=self.cut,
             staged=staged,
-            due_ms=trigger.due_ms,
+            due_ms=max(trigger.due_ms, now_ms if self._held_up.since_ms is None else self._held_up.since_ms),
         )
-
-    def _staged_up_to(self, checkpoint: CheckpointId) -> StagedOutput:
-        """Everything staged before this barrier that no completed snapshot has: a failed attempt's rolls on."""
-        output = StagedOutput()
-        for segment in self.segments:
-            if segment.barrier <= checkpoint:
-                output = output.plus(segment.output.handles)
-        return output
 
     # ---- acks
 
@@ -297,14 +295,12 @@ class Coordinator:
         overtaken = sorted(checkpoint for checkpoint in self.pending if checkpoint < by)
         for checkpoint in overtaken:
             self.pending.pop(checkpoint).enter(PendingState.DISCARDED)
-        return [self._aborted(checkpoint, f"subsumed by {by}") for checkpoint in overtaken]
+        return [self._aborted(checkpoint, Reason.CHECKPOINT_SUBSUMED, f"subsumed by {by}") for checkpoint in overtaken]
 
     def _store(self, pending: PendingCheckpoint) -> Action:
         pending.enter(PendingState.STORING)
         self._storing = pending.id
-        self._noting = tuple(sorted(self.committed))
         self._retiring = subsumed(self.retained, pending.trigger.kind, self.options.retained, self._spared)
-        own = Group(id=pending.id, sinks=self._staged_up_to(pending.id).handles)
         return StoreSnapshot(
             checkpoint=pending.id,
             kind=pending.trigger.kind,
@@ -314,76 +310,54 @@ class Coordinator:
             cut=pending.cut,
             vertices=pending.vertices,
             sources=pending.sources,
-            groups=(*self._uncommitted(), own),
-            committed=self._noting,
+            groups=(*self.output.uncommitted(), self.output.group(pending.id)),
+            committed=self.output.note(),
             retires=self._retiring,
         )
 
     def _stored(self, event: Stored, now_ms: int) -> list[Action]:
         pending = self.pending.pop(event.checkpoint)
         pending.enter(PendingState.COMPLETED)
-        own = Group(id=pending.id, sinks=self._staged_up_to(pending.id).handles)
-        self.segments = [segment for segment in self.segments if segment.barrier > pending.id]
-        self.committed -= set(self._noting)
-        self.groups = [group for group in self.groups if group.id not in self._noting]
-        self.groups.append(own)
+        self.output.complete(pending.id)
         self.retained = [ref for ref in self.retained if ref.id not in self._retiring] + [event.snapshot]
-        retired, self._retiring, self._noting, self._storing = self._retiring, (), (), None
+        retired, self._retiring, self._storing = self._retiring, (), None
         self.completed += 1
         self._failures.succeeded()
-        self._periodic.ended(now_ms)
+        self._last_end_ms = now_ms
         actions: list[Action] = [
-            CommitGroups(groups=tuple(self._uncommitted())),
+            CommitGroups(groups=self.output.uncommitted()),
             NotifyComplete(checkpoint=pending.id, snapshot=event.snapshot, cut=pending.cut, retired=retired),
             *self._subsume(pending.id),
         ]
-        if pending.trigger.stop:
-            self._stopped_with = event.snapshot
+        if pending.trigger.stop and self.stop is not None:
+            self.stop.snapshot = event.snapshot
         elif pending.trigger.request is not None:
             actions.append(Reply(request=pending.trigger.request, done=True, result=result_of(event.snapshot)))
         return actions
 
     # ---- commit and end
 
-    def _uncommitted(self) -> list[Group]:
-        return [group for group in self.groups if group.id not in self.committed]
-
     def _committed(self, groups: Sequence[CheckpointId]) -> list[Action]:
-        self.committed |= {group.id for group in self.groups if group.id in groups}
-        if self._stopped_with is None or self._uncommitted() or self.stopping is None:
+        self.output.commit(groups)
+        if self.stop is None or self.stop.snapshot is None or self.output.uncommitted():
             return []
         self.ended = True
-        result = result_of(self._stopped_with)
-        stopped = WriteStopped(
-            reason=self.stopping.reason or "stop was asked for",
-            committed=tuple(sorted(self.committed)),
-            snapshot=self._stopped_with.id,
-            request=self.stopping.request,
-            result=result,
-        )
-        return [stopped, *(Reply(request=other, done=True, result=result) for other in self._also_stopping)]
+        return self.stop.done(self.output.note(), self.stop.snapshot)
 
     def _end(self, doom: Cancel | FailStream) -> list[Action]:
         """End without a snapshot: what is not in a completed one is given up."""
         self.ended = True
-        why = doom.cause if isinstance(doom, FailStream) else "the stream was cancelled"
-        triggers = [*(pending.trigger for pending in self.pending.values()), *self.queue]
-        answers = [reply for trigger in triggers for reply in _refusal(trigger.request, why)]
-        answers += self._answer_stops(why, good=isinstance(doom, Cancel))
+        failed = isinstance(doom, FailStream)
+        reason = Reason.JOB_FAILURE if failed else Reason.CHECKPOINT_COORDINATOR_SHUTDOWN
+        why = doom.cause if isinstance(doom, FailStream) else reason.value
+        triggers = [*(pending.trigger for pending in self.pending.values()), *self.requests.waiting]
+        answers: list[Action] = [self._aborted(checkpoint, reason, why) for checkpoint in sorted(self.pending)]
+        answers += [reply for trigger in triggers for reply in refusal(trigger.request, why)]
+        answers += self.stop.overtaken(why, good=not failed) if self.stop is not None else []
         if isinstance(doom, FailStream):
             return [*answers, doom]
-        noted = tuple(sorted(self.committed))
+        noted = self.output.note()
         return [*answers, WriteStopped(reason=doom.reason, committed=noted, snapshot=None, request=doom.request)]
-
-    def _answer_stops(self, why: str, good: bool) -> list[Action]:
-        """The stream ends otherwise than those wanted who had asked for its stop, perhaps with its last snapshot."""
-        snapshot = self._stopped_with
-        if snapshot is None or self.stopping is None:
-            return [reply for other in self._also_stopping for reply in _refusal(other, why)]
-        asked = [other for other in (self.stopping.request, *self._also_stopping) if other is not None]
-        if good:
-            return [Reply(request=other, done=True, result=result_of(snapshot)) for other in asked]
-        return [reply for other in asked for reply in _refusal(other, f"{why}; {snapshot} is complete")]
 
     def _expire(self, now_ms: int) -> list[Action]:
         actions: list[Action] = []
@@ -391,41 +365,33 @@ class Coordinator:
             if pending.can_expire and pending.waiting and now_ms >= pending.started_ms + self.options.timeout_ms:
                 waiting = ", ".join(sorted(pending.waiting))
                 cause = f"it expired after {self.options.timeout_ms} ms, still waiting for {waiting}"
-                actions += self._abort(pending.id, cause, now_ms)
+                actions += self._abort(pending.id, Reason.CHECKPOINT_EXPIRED, cause, now_ms)
         return actions
 
-    def _abort(self, checkpoint: CheckpointId, cause: str, now_ms: int) -> list[Action]:
+    def _abort(self, checkpoint: CheckpointId, reason: Reason, cause: str, now_ms: int) -> list[Action]:
         pending = self.pending.pop(checkpoint, None)
         if pending is None:
             return []
         pending.enter(PendingState.DISCARDED)
-        self.failed += 1
-        self._periodic.ended(now_ms)
+        self._last_end_ms = now_ms
         trigger = pending.trigger
-        actions = [self._aborted(checkpoint, cause), *_refusal(trigger.request, cause)]
-        if trigger.stop:  # the stream goes on, periodic checkpoints too
-            actions += [reply for other in self._also_stopping for reply in _refusal(other, cause)]
-            self.stopping, self._also_stopping = None, []
-        if pending.is_periodic:
-            self._failed_periodic(checkpoint, cause)
+        actions = [self._aborted(checkpoint, reason, cause), *refusal(trigger.request, cause)]
+        if self.stop is not None and trigger.stop:  # the stream goes on, periodic checkpoints too
+            actions += self.stop.failed(cause)
+            self.stop = None
+            self.scheduler.start(now_ms)
+        self._count_failure(checkpoint, reason, cause, of_stream=pending.is_periodic)
         return actions
 
-    def _failed_periodic(self, checkpoint: CheckpointId, cause: str) -> None:
-        if self._failures.failed():
+    def _count_failure(self, checkpoint: CheckpointId, reason: Reason, cause: str, *, of_stream: bool = True) -> None:
+        """What a person asked for fails for them, and not for the stream."""
+        self.failed += 1
+        if of_stream and self._failures.failed(reason):
             self._doom = self._doom or FailStream(
                 cause=f"checkpoint {checkpoint} failed ({cause}), and no more than {self.options.tolerable_failures} "
                 "may fail in a row (execution.checkpointing.tolerable-failed-checkpoints)"
             )
 
-    def _aborted(self, checkpoint: CheckpointId, cause: str) -> NotifyAborted:
-        completed = [ref.id for ref in self.retained]
-        return NotifyAborted(checkpoint=checkpoint, cause=cause, latest_completed=max(completed, default=None))
-
-
-def _refusal(request: RequestId | None, why: str) -> list[Action]:
-    return [Reply(request=request, done=False, why=why)] if request is not None else []
-
-
-def result_of(snapshot: SnapshotRef) -> dict[str, object]:
-    """What the one who asked for a snapshot is told of it."""
-    return {"snapshot": int(snapshot.id), "name": snapshot.name, "folder": snapshot.folder, "kind": snapshot.kind.value}
+    def _aborted(self, checkpoint: CheckpointId, reason: Reason, cause: str) -> NotifyAborted:
+        latest = max((ref.id for ref in self.retained), default=None)
+        return NotifyAborted(checkpoint=checkpoint, reason=reason, cause=cause, latest_completed=latest)

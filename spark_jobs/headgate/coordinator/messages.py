@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headgate.coordinator.cut import BatchResult, Cut, Group, Json, Staged
+from headgate.coordinator.reasons import CheckpointFailureReason
 from headgate_contract.ids import CheckpointId, RequestId, SavepointName, SlotNumber, VertexUid
 from headgate_contract.snapshot import SavepointOrigin, SnapshotKind, SnapshotRef, SourceState, VertexState
 
@@ -27,6 +28,15 @@ class Trigger:
     reason: str = ""
     due_ms: int = 0
     """From when on it could be carried out; the coordinator's own entry."""
+
+    @property
+    def is_savepoint(self) -> bool:
+        return self.name is not None
+
+    @property
+    def is_periodic(self) -> bool:
+        """Nobody asked for it: nobody is told when it fails, but the stream may fail for it."""
+        return self.request is None and not self.is_savepoint and not self.stop
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +71,7 @@ class Declined:
     checkpoint: CheckpointId
     participant: str
     cause: str
+    reason: CheckpointFailureReason = CheckpointFailureReason.CHECKPOINT_DECLINED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +178,7 @@ class NotifyAborted:
     """The attempt came to nothing: what it alone uploaded may go."""
 
     checkpoint: CheckpointId
+    reason: CheckpointFailureReason
     cause: str
     latest_completed: CheckpointId | None
     held_up_ms: int = 0
@@ -201,3 +213,13 @@ class FailStream:
 Action = (
     TakeSnapshot | StoreSnapshot | CommitGroups | NotifyComplete | NotifyAborted | Reply | WriteStopped | FailStream
 )
+
+
+def refusal(request: RequestId | None, why: str) -> list[Action]:
+    """What whoever asked is told, if somebody did."""
+    return [Reply(request=request, done=False, why=why)] if request is not None else []
+
+
+def result_of(snapshot: SnapshotRef) -> Json:
+    """What whoever asked is told of a completed snapshot."""
+    return {"snapshot": int(snapshot.id), "name": snapshot.name, "folder": snapshot.folder, "kind": snapshot.kind.value}

@@ -49,12 +49,11 @@ class PendingCheckpoint:
     @property
     def can_expire(self) -> bool:
         """Savepoints take the time they need."""
-        return self.trigger.name is None and not self.trigger.stop
+        return not self.trigger.is_savepoint and not self.trigger.stop
 
     @property
     def is_periodic(self) -> bool:
-        """Nobody asked for it: nobody is told when it fails, but the stream may fail for it."""
-        return self.can_expire and self.trigger.request is None
+        return self.trigger.is_periodic
 
     @property
     def can_be_subsumed(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from headgate.coordinator.reasons import CheckpointFailureReason
 from headgate_contract.ids import CheckpointId
 from headgate_contract.settings import Settings
 from headgate_contract.snapshot import SnapshotKind, SnapshotRef
@@ -40,36 +41,73 @@ class CheckpointOptions:
 
 
 @dataclass
-class PeriodicTrigger:
-    """Says when the next periodic checkpoint is due."""
+class PeriodicScheduler:
+    """Says when the next periodic checkpoint is asked for, while it is started and an interval is set.
 
-    options: CheckpointOptions
-    started_ms: int
-    last_trigger_ms: int | None = None
-    last_end_ms: int | None = None
+    One request at a time: the next is due an interval after the last one's barrier, or when it is said to come again.
+    What a person asks for keeps its own time: it moves the interval of the periodic ones not at all.
+    """
 
-    def due_at(self) -> int | None:
-        """The moment from which a checkpoint may be triggered; None when checkpointing is off.
+    interval_ms: int | None
+    running: bool = False
+    due_ms: int | None = None
+    """None also while a request of its own waits."""
 
-        What a person asks for keeps its own time: it moves the interval of the periodic ones not at all.
-        """
-        if self.options.interval_ms is None:
+    def start(self, now_ms: int) -> None:
+        self.running = self.interval_ms is not None
+        self.again(now_ms)
+
+    def stop(self) -> None:
+        self.running, self.due_ms = False, None
+
+    def fires(self, now_ms: int) -> int | None:
+        """If a checkpoint is to be asked for now: since when it is due. Once for each time that it is."""
+        if self.due_ms is None or now_ms < self.due_ms:
             return None
-        due = (self.started_ms if self.last_trigger_ms is None else self.last_trigger_ms) + self.options.interval_ms
-        if self.last_end_ms is not None:
-            due = max(due, self.last_end_ms + self.options.min_pause_ms)
+        due, self.due_ms = self.due_ms, None
         return due
 
-    def triggered(self, now_ms: int) -> None:
-        self.last_trigger_ms = now_ms
+    def again(self, now_ms: int) -> None:
+        """The last request has come to its barrier, or to nothing."""
+        if self.running and self.interval_ms is not None:
+            self.due_ms = now_ms + self.interval_ms
 
-    def ended(self, now_ms: int) -> None:
-        self.last_end_ms = now_ms
+    def put_off(self, until_ms: int) -> None:
+        """The last request came too early."""
+        if self.running:
+            self.due_ms = until_ms
+
+
+@dataclass
+class HeldUpBarrier:
+    """A step that lets a barrier wait for the whole of a checkpoint's timeout is a checkpoint that expired."""
+
+    timeout_ms: int | None
+    """None with checkpointing off: then a barrier waits as long as it has to."""
+    since_ms: int | None = None
+    """From when on a barrier that may pass waits for the running step."""
+
+    @property
+    def deadline_ms(self) -> int | None:
+        return None if self.since_ms is None or self.timeout_ms is None else self.since_ms + self.timeout_ms
+
+    def look(self, waits: bool, now_ms: int) -> int | None:
+        """Note whether a barrier waits for a step; how long it has waited, if that is too long: then it begins anew."""
+        if not waits:
+            self.since_ms = None
+            return None
+        if self.since_ms is None:
+            self.since_ms = now_ms
+        waited = now_ms - self.since_ms
+        if self.timeout_ms is None or waited < self.timeout_ms:
+            return None
+        self.since_ms = now_ms
+        return waited
 
 
 @dataclass
 class FailureManager:
-    """Counts checkpoints that failed in a row."""
+    """Counts checkpoints that failed in a row, for one of the reasons that count."""
 
     tolerable: int
     in_a_row: int = 0
@@ -77,8 +115,10 @@ class FailureManager:
     def succeeded(self) -> None:
         self.in_a_row = 0
 
-    def failed(self) -> bool:
-        """Count one more; True if the stream must fail for it."""
+    def failed(self, reason: CheckpointFailureReason) -> bool:
+        """Take in one more; True if the stream must fail for it."""
+        if not reason.counts:
+            return False
         self.in_a_row += 1
         return self.in_a_row > self.tolerable
 

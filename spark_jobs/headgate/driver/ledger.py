@@ -378,7 +378,10 @@ class Ledger:
         if self.taker is not None:
             self.taker.discard(action.checkpoint)
         cost = self.meter.aborted(action)
-        self.say(cost.kind.value, "FAILED", f"{cost.kind.value} {action.checkpoint} was given up: {action.cause}", cost)
+        latest = action.latest_completed
+        newest = f"the newest complete snapshot is {latest}" if latest is not None else "none is complete yet"
+        why = f"{action.cause} ({action.reason.name}); {newest}"
+        self.say(cost.kind.value, "FAILED", f"{cost.kind.value} {action.checkpoint} was given up: {why}", cost)
 
     def say(self, what: str, outcome: str, text: str, measures: Measures | None = None) -> None:
         """Put an event into the stream's history; if that fails, into the log only."""

@@ -207,8 +207,6 @@ class Life:
             groups=groups,
             started_ms=CoordinatorLoop.now_ms(),
         )
-        for group in groups:
-            coordinator.committed.add(group.id)  # the sinks began with them
         self._coordinator = coordinator
         self._loop = CoordinatorLoop(coordinator, self._perform, self._meter)
         self._taker = SnapshotTaker(

@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from headgate.coordinator.coordinator import result_of
-from headgate.coordinator.messages import Cancel, Event, Trigger
+from headgate.coordinator.messages import Cancel, Event, Trigger, result_of
 from headgate_contract.errors import BadInput, StorageError
 from headgate_contract.heartbeats import LEGAL, TERMINAL, Heartbeat, Progress, StreamState, write_heartbeat
 from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName, StreamName

@@ -7,6 +7,7 @@ import pytest
 from headgate.coordinator.messages import CommitGroups, Declined, NotifyAborted, NotifyComplete, Reply, StoreSnapshot
 from headgate.coordinator.pending import PendingState
 from headgate.coordinator.policy import CheckpointOptions
+from headgate.coordinator.reasons import CheckpointFailureReason
 from headgate_contract.ids import CheckpointId, RequestId
 from tests.runtime.coordinator.world import COUNTS, LINES, PARTICIPANTS, SINK, SOURCE, STATE, World, ack_of
 
@@ -206,6 +207,7 @@ def test_f22_the_notice_of_an_abort_names_the_latest_completed_checkpoint() -> N
     (action,) = world.decline(2)
     assert isinstance(action, NotifyAborted)
     assert action.latest_completed == 1
+    assert action.reason is CheckpointFailureReason.CHECKPOINT_DECLINED
 
 
 def test_nothing_is_committed_before_its_slot_is_known() -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.coordinator.messages import BatchFailed, FailStream, Reply, Tick
+from headgate.coordinator.messages import BatchFailed, Declined, FailStream, Reply, Tick
 from headgate.coordinator.policy import CheckpointOptions, FailureManager
-from headgate_contract.ids import RequestId
+from headgate.coordinator.reasons import CheckpointFailureReason as Reason
+from headgate_contract.ids import CheckpointId, RequestId
 from tests.runtime.coordinator.world import SOURCE, World, savepoint_ref
 
 STRICT = CheckpointOptions(interval_ms=1000, timeout_ms=5000)
@@ -35,6 +36,7 @@ def test_f19_f163_a_checkpoint_that_cannot_be_stored_counts_once_and_can_fail_th
     assert world.failures == [FailStream(cause=STRICT_MESSAGE.format(cause))]
     assert (world.coordinator.completed, world.coordinator.failed) == (0, 1)
     assert world.aborted() == {1: cause}
+    assert world.reasons() == {1: Reason.FINALIZE_CHECKPOINT_FAILURE}
 
 
 def test_f40_failures_in_a_row_beyond_the_tolerated_number_fail_the_stream_once() -> None:
@@ -57,8 +59,20 @@ def test_f40_a_success_in_between_begins_the_count_anew() -> None:
         assert not world.ended
         world.pass_time(1000)
         world.complete(number + 1)
+
+
+def test_f43_exactly_the_reasons_that_count_can_fail_the_stream() -> None:
+    counted = {reason.name for reason in Reason if FailureManager(tolerable=0).failed(reason)}
+    assert counted == {
+        "IO_EXCEPTION",
+        "CHECKPOINT_DECLINED",
+        "FINALIZE_CHECKPOINT_FAILURE",
+        "CHECKPOINT_EXPIRED",
+        "CHECKPOINT_ASYNC_EXCEPTION",
+    }
     manager = FailureManager(tolerable=1)
-    assert [manager.failed(), manager.failed(), manager.failed()] == [False, True, True]
+    reasons = (Reason.IO_EXCEPTION, Reason.CHECKPOINT_SUBSUMED, Reason.CHECKPOINT_EXPIRED)
+    assert [manager.failed(reason) for reason in reasons] == [False, False, True], "the second one does not count"
 
 
 def test_two_that_expire_in_one_tick_fail_the_stream_once_and_are_answered_once() -> None:
@@ -77,8 +91,19 @@ def test_f43_a_checkpoint_that_was_subsumed_is_no_failure() -> None:
     world.pass_time(100)
     world.complete(2)
     assert world.aborted() == {1: "subsumed by 2"}
+    assert world.reasons() == {1: Reason.CHECKPOINT_SUBSUMED}
     assert not world.ended
     assert world.coordinator.failed == 0
+
+
+@pytest.mark.parametrize("reason", [reason for reason in Reason if not reason.counts], ids=lambda reason: reason.name)
+def test_f43_a_checkpoint_that_is_declined_for_what_does_not_count_fails_nobody(reason: Reason) -> None:
+    world = World(STRICT)
+    world.pass_time(1000)
+    world.tell(Declined(checkpoint=CheckpointId(1), participant=SOURCE, cause="?", reason=reason))
+    world.settle()
+    assert world.reasons() == {1: reason}
+    assert not world.ended
 
 
 @pytest.mark.parametrize("name", [None, "upgrade"], ids=["a checkpoint by hand", "a savepoint"])
@@ -120,6 +145,7 @@ def test_a_failed_step_fails_the_stream_and_answers_everybody() -> None:
     assert {id: answer.why for id, answer in world.replies.items() if isinstance(answer, Reply)} == dict.fromkeys(
         ("pending", "queued"), "micro-batch 7 failed: division by zero"
     )
+    assert world.reasons() == {2: Reason.JOB_FAILURE}, "what it has uploaded is not left behind"
 
 
 def test_a_stream_that_fails_while_a_snapshot_is_being_stored_waits_for_how_that_ends() -> None:

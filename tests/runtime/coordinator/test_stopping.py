@@ -15,6 +15,7 @@ from headgate.coordinator.messages import (
     WriteStopped,
 )
 from headgate.coordinator.policy import CheckpointOptions
+from headgate.coordinator.reasons import CheckpointFailureReason as Reason
 from headgate_contract.ids import CheckpointId, RequestId
 from tests.runtime.coordinator.world import World
 
@@ -126,6 +127,35 @@ def test_f148_f153_a_failed_stop_lets_the_stream_go_on_with_periodic_checkpoints
     assert world.ended
 
 
+@pytest.mark.parametrize("name", ["last", None], ids=["with a savepoint", "without one"])
+def test_f20_when_a_stop_is_discarded_its_asker_and_the_history_get_the_root_cause(name: str | None) -> None:
+    world = World(EVERY_SECOND)
+    world.request("stop", name, stop=True)
+    world.decline(1, cause="the disk is full")
+    world.settle()
+    assert refusals(world) == {"stop": "state counts declined: the disk is full"}
+    assert world.aborted() == {1: "state counts declined: the disk is full"}
+    assert world.reasons() == {1: Reason.CHECKPOINT_DECLINED}
+
+
+@pytest.mark.parametrize("stop", [False, True], ids=["a savepoint", "a stop"])
+@pytest.mark.parametrize("good", [True, False], ids=["completes", "fails"])
+def test_f23_nobody_is_answered_before_the_outcome_is_in_the_history(stop: bool, good: bool) -> None:
+    world = World(EVERY_SECOND)
+    world.request("asked", "last", stop=stop)
+    if good:
+        world.ack(1)
+    else:
+        world.decline(1)
+    while not world.notices:
+        assert world.replies == {}
+        world.carry_out()
+        while world.inbox:
+            world.deliver()
+    world.settle()
+    assert set(world.replies) == {"asked"}
+
+
 def test_a_second_stop_is_answered_by_the_end_of_the_first() -> None:
     """Refused, its asker would take back the wish to stop, and the stream might be started again."""
     world = World(EVERY_SECOND)
@@ -196,6 +226,7 @@ def test_a_cancel_ends_at_once_and_answers_everybody() -> None:
     world.tell(Cancel(request=RequestId("cancel"), reason="enough"))
     assert not world.coordinator.may_begin
     world.settle()
+    assert world.reasons() == dict.fromkeys((1, 2), Reason.CHECKPOINT_COORDINATOR_SHUTDOWN)
     assert refusals(world) == dict.fromkeys(("savepoint", "stop", "me-too"), "the stream was cancelled")
     assert world.slots == [WriteStopped(reason="enough", committed=(), snapshot=None, request=RequestId("cancel"))]
 

@@ -36,6 +36,7 @@ from headgate.coordinator.messages import (
     WriteStopped,
 )
 from headgate.coordinator.policy import CheckpointOptions
+from headgate.coordinator.reasons import CheckpointFailureReason
 from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName, SlotNumber, VertexUid
 from headgate_contract.snapshot import SnapshotKind, SnapshotRef, SourceState, VertexState
 
@@ -99,7 +100,6 @@ class World:
             groups=list(self.carried),
             started_ms=self.now_ms,
         )
-        self.coordinator.committed.update(group.id for group in self.carried)
         self.busy = False
         self.staged: list[int] = []
         self.attempts: dict[CheckpointId, Attempt] = {}
@@ -313,7 +313,7 @@ class World:
         if pending.trigger.reason == "interval":
             running = [attempt for attempt in self.open_attempts if attempt.take.name is None]
             assert len(running) <= self.options.concurrent
-            assert not self.coordinator.stopping
+            assert not self.coordinator.stop
         assert _numbers(take.staged) == self.staged[self._completed_up_to() :]
 
     def _check_store(self, action: StoreSnapshot) -> None:
@@ -394,6 +394,9 @@ class World:
     def groups(self) -> dict[int, list[int]]:
         """What each completed snapshot's own group holds."""
         return {int(slot.checkpoint): _numbers(slot.groups[-1].sinks) for slot in self.completed}
+
+    def reasons(self) -> dict[int, CheckpointFailureReason]:
+        return {int(notice.checkpoint): notice.reason for notice in self.notices if isinstance(notice, NotifyAborted)}
 
     def aborted(self) -> dict[int, str]:
         """The attempts that came to nothing, and why."""

@@ -6,6 +6,7 @@ import pytest
 
 from headgate.coordinator.cut import Cut
 from headgate.coordinator.messages import Acknowledged, Action, Event, NotifyAborted, StoreSnapshot, TakeSnapshot, Tick
+from headgate.coordinator.reasons import CheckpointFailureReason
 from headgate.driver import checkpoint_meter
 from headgate.driver.checkpoint_meter import CheckpointMeter
 from headgate_contract.ids import CheckpointId, VertexUid
@@ -36,7 +37,13 @@ class Bench:
 
     def abort(self, held_up_ms: int = 0) -> CheckpointCost:
         return self.meter.aborted(
-            NotifyAborted(checkpoint=SEVEN, cause="why", latest_completed=None, held_up_ms=held_up_ms)
+            NotifyAborted(
+                checkpoint=SEVEN,
+                reason=CheckpointFailureReason.CHECKPOINT_EXPIRED,
+                cause="why",
+                latest_completed=None,
+                held_up_ms=held_up_ms,
+            )
         )
 
 

@@ -22,6 +22,7 @@ from headgate.coordinator.messages import (
     Tick,
     WriteStopped,
 )
+from headgate.coordinator.reasons import CheckpointFailureReason
 from headgate.driver.ledger import Action
 from headgate.recovery.fetch import SnapshotFiles
 from headgate_contract.errors import Fenced, SinkFailed, SlotTaken, StorageError, StreamFailed
@@ -63,8 +64,9 @@ def reply(request: str, why: str = "") -> Reply:
     return Reply(request=RequestId(request), done=not why, why=why, result={} if why else {"snapshot": 1})
 
 
-def aborted(number: int) -> NotifyAborted:
-    return NotifyAborted(checkpoint=CheckpointId(number), cause="it expired", latest_completed=None)
+def aborted(number: int, latest: CheckpointId | None = None) -> NotifyAborted:
+    reason = CheckpointFailureReason.CHECKPOINT_EXPIRED
+    return NotifyAborted(checkpoint=CheckpointId(number), reason=reason, cause="it expired", latest_completed=latest)
 
 
 def complete(world: LedgerWorld, number: int, retired: tuple[int, ...] = ()) -> NotifyComplete:
@@ -359,10 +361,10 @@ def test_an_answer_that_cannot_be_written_does_not_fail_the_stream(world: Ledger
 
 
 def test_history_tells_of_completions_and_of_attempts_given_up(world: LedgerWorld) -> None:
-    world.do(complete(world, 1), aborted(2))
+    world.do(complete(world, 1), aborted(2, CheckpointId(1)))
     assert set(world.history()) == {
         ("checkpoint", "checkpoint 1 is complete and committed"),
-        ("checkpoint", "checkpoint 2 was given up: it expired"),
+        ("checkpoint", "checkpoint 2 was given up: it expired (CHECKPOINT_EXPIRED); the newest complete snapshot is 1"),
     }
 
 
@@ -375,8 +377,18 @@ def test_what_an_attempt_cost_is_told_with_its_end_whatever_that_was(world: Ledg
     world.do(complete(world, 1), aborted(2), aborted(3))
     told = {event.text: event.measures for event in read_history(world.plain, STREAM)}
     assert [type(cost) for cost in told.values()] == [CheckpointCost] * 3
-    assert "savepoint 2 was given up: it expired" in told, "also that it was a savepoint"
+    assert "savepoint 2 was given up: it expired (CHECKPOINT_EXPIRED); none is complete yet" in told, (
+        "also that it was a savepoint"
+    )
     assert [cost.checkpoint for cost in told.values() if isinstance(cost, CheckpointCost)] == [1, 2, 3]
+
+
+def test_f22_history_names_the_latest_completed_snapshot_when_a_checkpoint_is_given_up(world: LedgerWorld) -> None:
+    world.do(aborted(7, CheckpointId(5)), aborted(8))
+    assert [text.rpartition("; ")[2] for _, text in world.history()] == [
+        "the newest complete snapshot is 5",
+        "none is complete yet",
+    ]
 
 
 def test_a_history_that_cannot_be_written_stops_nobody(world: LedgerWorld) -> None:

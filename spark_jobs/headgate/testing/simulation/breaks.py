@@ -61,8 +61,7 @@ class EarlyBarrier(Coordinator):
 
     def handle(self, event: Event, now_ms: int) -> list[Action]:
         early: list[Action] = []
-        due = self._next_periodic()
-        if isinstance(event, BatchDone) and due is not None and due <= now_ms and not self.ended and self._doom is None:
+        if isinstance(event, BatchDone) and not self.ended and self._doom is None:
             kept, self.busy = self.cut, False
             self.cut = replace(self.cut, positions={**self.cut.positions, **event.result.positions})
             early = self._barriers(now_ms)

@@ -257,7 +257,6 @@ class SimulatedDriver:
             groups=carried,
             started_ms=self.clock(),
         )
-        self.coordinator.committed.update(group.id for group in carried)
         self.reached = int(cut.positions[RECORDS]["next"])
         self.taker = self.model.taker_class(self)
         ledger.taker = self.taker  # type: ignore[assignment] # a model of it

@@ -1,0 +1,73 @@
+"""Output on its way: staged by steps, part of a completed snapshot, committed by the sinks, noted in a slot. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from headgate.coordinator.cut import Group, Staged, StagedOutput
+from headgate_contract.ids import CheckpointId
+
+
+@dataclass
+class Segment:
+    """Output staged before the barrier of one attempt, and not yet in a completed snapshot."""
+
+    barrier: CheckpointId
+    output: StagedOutput
+
+
+@dataclass
+class OutputOnItsWay:
+    """Which group each staged thing belongs to, and which groups the sinks have still to commit."""
+
+    groups: list[Group]
+    """Groups that completed and of which no slot says yet that they are committed, oldest first."""
+    committed: set[CheckpointId]
+    """Those of them that are committed."""
+    staged: StagedOutput = field(default_factory=StagedOutput)
+    """Since the last barrier."""
+    segments: list[Segment] = field(default_factory=list)
+    noting: tuple[CheckpointId, ...] = ()
+    """Groups that the slot which is being written says are committed."""
+
+    def stage(self, handles: Staged) -> None:
+        self.staged = self.staged.plus(handles)
+
+    def barrier(self, checkpoint: CheckpointId) -> Staged:
+        """A barrier passes: all that its snapshot has to carry of its own."""
+        self.segments.append(Segment(checkpoint, self.staged))
+        self.staged = StagedOutput()
+        return self.group(checkpoint).sinks
+
+    def group(self, checkpoint: CheckpointId) -> Group:
+        """Everything staged before this barrier that no completed snapshot has: a failed attempt's rolls on."""
+        output = StagedOutput()
+        for segment in self.segments:
+            if segment.barrier <= checkpoint:
+                output = output.plus(segment.output.handles)
+        return Group(id=checkpoint, sinks=output.handles)
+
+    def note(self) -> tuple[CheckpointId, ...]:
+        """A slot is about to be written: the groups that it says are committed."""
+        self.noting = tuple(sorted(self.committed))
+        return self.noting
+
+    def not_noted(self) -> None:
+        """That slot was not written."""
+        self.noting = ()
+
+    def complete(self, checkpoint: CheckpointId) -> None:
+        """The slot is there: what was staged before this barrier is a group of its own."""
+        own = self.group(checkpoint)
+        self.segments = [segment for segment in self.segments if segment.barrier > checkpoint]
+        self.groups = [group for group in self.groups if group.id not in self.noting] + [own]
+        self.committed -= set(self.noting)
+        self.noting = ()
+
+    def commit(self, groups: Collection[CheckpointId]) -> None:
+        """The sinks have made these groups visible."""
+        self.committed |= {group.id for group in self.groups if group.id in groups}
+
+    def uncommitted(self) -> tuple[Group, ...]:
+        return tuple(group for group in self.groups if group.id not in self.committed)
