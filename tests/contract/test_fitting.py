@@ -8,6 +8,7 @@ from typing import Any
 
 from headgate_contract.fitting import Fit, JobShape, fit
 from headgate_contract.ids import CheckpointId, Generation, StreamName, VertexUid
+from headgate_contract.operator_state import OperatorState, OperatorStateKind
 from headgate_contract.settings import Settings
 from headgate_contract.snapshot import CommittableGroup, SnapshotKind, SnapshotMetadata, SourceState, VertexState
 
@@ -32,11 +33,13 @@ def shape(
     sinks: Sequence[str] = ("out",),
     former: Mapping[str, Sequence[str]] | None = None,
     max_parallelism: int = 128,
+    parallelism: int = 2,
+    operator_state: Mapping[str, str] | None = None,
 ) -> JobShape:
     """The shape of a plan, as deploy records one."""
     sources = dict(source or {"lines": "files"})
     vertices: list[dict[str, Any]] = [{"uid": uid, "kind": "source"} for uid in sources]
-    vertices += [{"uid": uid, "kind": "keyed"} for uid in keyed]
+    vertices += [{"uid": uid, "kind": "keyed", "operator_state": dict(operator_state or {})} for uid in keyed]
     vertices += [{"uid": uid, "kind": "sink"} for uid in sinks]
     for vertex in vertices:
         vertex["former_uids"] = list((former or {}).get(vertex["uid"], ()))
@@ -45,7 +48,9 @@ def shape(
         "sources": {uid: {"kind": kind} for uid, kind in sources.items()},
         "sinks": {uid: {} for uid in sinks},
     }
-    return JobShape.of(plan, Settings({"pipeline.max-parallelism": max_parallelism}))
+    return JobShape.of(
+        plan, Settings({"pipeline.max-parallelism": max_parallelism, "parallelism.default": parallelism})
+    )
 
 
 def found(job: JobShape, metadata: SnapshotMetadata = TAKEN, committed: Sequence[int] = ()) -> Fit:
@@ -106,3 +111,45 @@ def test_output_of_a_sink_that_is_gone_is_refused_until_it_is_published() -> Non
 def test_a_plan_that_tells_of_no_vertices_refuses_no_state() -> None:
     silent = JobShape.of({}, Settings({}))
     assert fit(TAKEN, silent, None).refusal(()) is None
+
+
+WITH_OPERATOR_STATE = replace(
+    TAKEN,
+    vertices={
+        COUNTS: replace(
+            STATE,
+            operator_states={
+                "late": OperatorState(OperatorStateKind.LIST, ([1], [2])),
+                "next": OperatorState(OperatorStateKind.SINGLE, (7, 8)),
+            },
+        )
+    },
+)
+BOTH = {"late": "list", "next": "single"}
+
+
+def test_a_job_that_declares_the_operator_states_of_a_snapshot_takes_them() -> None:
+    assert found(shape(operator_state=BOTH), WITH_OPERATOR_STATE).refusal(()) is None
+    assert found(shape(operator_state=BOTH)).refusal(()) is None, "a snapshot of before they were declared"
+
+
+def test_f155_operator_state_that_cannot_be_split_refuses_the_rescale_and_nothing_allows_it() -> None:
+    other = found(shape(operator_state=BOTH, parallelism=3), WITH_OPERATOR_STATE).refusal((COUNTS,))
+    assert other is not None
+    why = "of 2 subtasks, which cannot be split over 3: it is of kind single"
+    assert other.what == f"its step counts has the operator state 'next' {why}"
+    assert other.hint == "set parallelism.default back to 2"
+
+
+def test_operator_state_that_the_job_declares_no_more_or_otherwise_is_refused() -> None:
+    why = "its step counts has the operator state 'late'"
+    assert refused(shape(), WITH_OPERATOR_STATE) == f"{why}, which the job no longer declares"
+    union = shape(operator_state={**BOTH, "late": "union"})
+    assert refused(union, WITH_OPERATOR_STATE) == f"{why} as list, the job declares it as union"
+
+
+def test_f61_operator_state_of_a_step_that_the_job_no_longer_has_goes_with_the_step_if_that_is_allowed() -> None:
+    gone = found(shape(keyed=(), parallelism=3), WITH_OPERATOR_STATE)
+    assert gone.refusal(()) is not None
+    assert gone.refusal((COUNTS,)) is None
+    assert gone.restored().vertices == {}
