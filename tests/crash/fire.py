@@ -16,7 +16,7 @@ from headgate_contract.heartbeats import TERMINAL, Heartbeat, read_heartbeat
 from headgate_contract.ids import Generation, StreamName
 from headgate_contract.paths import METADATA
 from headgate_contract.restore import RestoreDecision, RestoreFrom
-from headgate_contract.snapshot import read_metadata
+from headgate_contract.snapshot import SnapshotMetadata, read_metadata
 from headgate_contract.store import open_store
 from headgate_control import Control
 from headgate_control.outcomes import Launched
@@ -45,6 +45,7 @@ class StreamUnderFire:
     name: str = "numbers"
     files_per_batch: int = 2
     storage: str = ""
+    job: Path = JOB
 
     @property
     def given(self) -> Path:
@@ -76,7 +77,7 @@ class StreamUnderFire:
 
     def deploy(self) -> None:
         settings = {**SETTINGS, "state.backend.type": self.backend, **self.settings}
-        self.control().deploy(self.name, JOB, settings, directory=self.base)
+        self.control().deploy(self.name, self.job, settings, directory=self.base)
 
     def start(self, *, extra: Mapping[str, str] | None = None, wait: bool = True, kill_old: bool = True) -> Launched:
         return self.control(extra).start(self.name, wait=wait, kill_old=kill_old)
@@ -98,6 +99,11 @@ class StreamUnderFire:
             return self.records_of(RestoreFrom(refs[0], "")) if refs else 0
         except ObjectMissing:
             return self.newest_snapshot_records()
+
+    def newest_snapshot(self) -> SnapshotMetadata:
+        """What the newest completed snapshot holds, of a stream that has ended."""
+        path = f"{self.catalogue().snapshots[0].folder}/{METADATA}"
+        return read_metadata(open_store(self.root).read(path), path)
 
     def beat(self, generation: int) -> Heartbeat | None:
         seen = read_heartbeat(open_store(self.root), StreamName(self.name), Generation(generation))

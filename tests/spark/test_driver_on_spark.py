@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
@@ -16,11 +17,14 @@ from headgate_contract.heartbeats import StreamState
 from headgate_control.outcomes import Launched
 from tests.crash.checker import check
 from tests.crash.fire import StreamUnderFire, kill_group, wait_gone
+from tests.crash.keeping_job import wrong
 from tests.crash.truth import write_input
+from tests.house_rules import REPO
 
 pytestmark = [pytest.mark.spark, pytest.mark.e2e]
 
 RECORDS = 20_000
+KEEPING = REPO / "tests" / "crash" / "keeping_job.py"
 
 
 @pytest.fixture
@@ -35,15 +39,34 @@ def stream(tmp_path: Path):
             kill_group(one)
 
 
-def test_a_killed_driver_and_one_whose_jvm_died_come_back_exactly(stream):
-    under_fire, launched = stream
-    write_input(under_fire.given, seed=3, records=RECORDS, files=60, keys=900)
+def deploy(under_fire: StreamUnderFire, parallelism: int) -> None:
+    under_fire.settings = {**under_fire.settings, "parallelism.default": str(parallelism)}
     under_fire.deploy()
+
+
+def wrong_states(under_fire: StreamUnderFire, parallelism: int) -> list[str]:
+    """What of the newest snapshot's operator states is not as the input makes it."""
+    (state,) = under_fire.newest_snapshot().vertices.values()
+    truth = ds.dataset(under_fire.given, format="parquet").to_table()
+    assert {name: len(held.parts) for name, held in state.operator_states.items()} == {
+        "hundreds": parallelism,
+        "records": parallelism,
+        "counts": 1,
+    }
+    return wrong(state.operator_states, truth["id"].to_pylist(), truth["key"].to_pylist())
+
+
+def test_f156_a_killed_driver_and_one_whose_jvm_died_come_back_exactly_at_any_parallelism(stream):
+    under_fire, launched = stream
+    under_fire.job = KEEPING
+    write_input(under_fire.given, seed=3, records=RECORDS, files=60, keys=900)
+    deploy(under_fire, 2)
     first = under_fire.start()
     launched.append(first)
     under_fire.wait(first.generation, lambda beat: beat.progress.checkpoints > 0 and beat.progress.batches > 2)
     kill_group(first)
 
+    deploy(under_fire, 3)
     second = under_fire.start()
     launched.append(second)
     under_fire.wait(second.generation, lambda beat: beat.progress.batches > 1)
@@ -57,6 +80,7 @@ def test_a_killed_driver_and_one_whose_jvm_died_come_back_exactly(stream):
     assert "Spark" in (beat.cause or ""), beat.cause
 
     under_fire.files_per_batch = 100
+    deploy(under_fire, 1)
     third = under_fire.start()
     launched.append(third)
     under_fire.wait(third.generation, lambda beat: beat.progress.records >= RECORDS, timeout_s=120)
@@ -64,6 +88,7 @@ def test_a_killed_driver_and_one_whose_jvm_died_come_back_exactly(stream):
     wait_gone(third.process.pid)
     verdict = check(under_fire.given, under_fire.output)
     assert verdict.ok, str(verdict)
+    assert wrong_states(under_fire, 1) == []
 
 
 def test_a_record_without_a_key_fails_the_stream_by_name(stream):

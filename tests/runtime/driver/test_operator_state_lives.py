@@ -16,6 +16,7 @@ from headgate_contract.errors import RestoreRefused, StreamFailed
 from headgate_contract.ids import VertexUid
 from headgate_contract.mailbox import Outcome, RequestKind
 from headgate_contract.operator_state import OperatorState
+from headgate_contract.records import Restarted
 from jobs.running_number import number
 from tests.crash.keeping_job import OPERATOR_STATE, keep, wrong
 from tests.runtime.driver.life_world import LifeWorld, Running
@@ -89,20 +90,24 @@ def test_a_snapshot_of_an_idle_life_holds_what_was_restored_and_nothing_twice(wo
         world.check(parallelism)
 
 
-def test_a_batch_that_fails_leaves_no_operator_state_and_the_next_life_goes_on_from_the_snapshot(
-    world: KeepingWorld,
-) -> None:
-    failures = 2
+class FailingTwice:
+    """Keeps what the job keeps, and then fails, twice."""
 
-    def fail(rows: pa.Table, keyed: Keyed) -> pa.Table:
-        nonlocal failures
+    def __init__(self) -> None:
+        self.left = 2
+
+    def __call__(self, rows: pa.Table, keyed: Keyed) -> pa.Table:
         kept = keep(rows, keyed)
-        if failures and 147 in rows.column("id").to_pylist():
-            failures -= 1
+        if self.left and 147 in rows.column("id").to_pylist():
+            self.left -= 1
             raise ValueError("147 is not good")
         return kept
 
-    world.step = fail
+
+def test_a_batch_that_fails_leaves_no_operator_state_and_the_next_life_goes_on_from_the_snapshot(
+    world: KeepingWorld,
+) -> None:
+    world.step = FailingTwice()
     world.write(12)
     for parallelism in (2, 3):
         error = world.begin(settings={"parallelism.default": parallelism}).wait()
@@ -112,6 +117,18 @@ def test_a_batch_that_fails_leaves_no_operator_state_and_the_next_life_goes_on_f
     last.read_all()
     assert last.stop() is None
     world.check(1)
+
+
+def test_a_restart_in_the_driver_brings_it_back_too(world: KeepingWorld) -> None:
+    world.step = FailingTwice()
+    world.settings |= {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.delay": "0 s"}
+    world.settings["restart-strategy.fixed-delay.attempts"] = "2"
+    world.write(12)
+    life = world.begin()
+    life.read_all()
+    assert life.stop() is None
+    assert [record.restart for record in world.records if isinstance(record, Restarted)] == [1, 2]
+    world.check(2)
 
 
 def test_subtasks_that_disagree_about_a_broadcast_entry_fail_the_batch_by_name(world: KeepingWorld) -> None:
