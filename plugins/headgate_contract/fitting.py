@@ -97,7 +97,7 @@ def fit(metadata: SnapshotMetadata, job: JobShape, committed: AbstractSet[Checkp
 
     `committed` are the groups that are surely published, of which no sink is needed any more; None: all will be.
     """
-    metadata = _renamed(metadata, job.former)
+    metadata = renamed(metadata, job.former)
     gone = {**_state(metadata, job), **_positions(metadata, job)}
     if committed is not None:
         gone |= _output(metadata, job, committed)
@@ -105,7 +105,7 @@ def fit(metadata: SnapshotMetadata, job: JobShape, committed: AbstractSet[Checkp
     return Fit(metadata, gone, why)
 
 
-def _renamed(metadata: SnapshotMetadata, former: Mapping[VertexUid, VertexUid]) -> SnapshotMetadata:
+def renamed(metadata: SnapshotMetadata, former: Mapping[VertexUid, VertexUid]) -> SnapshotMetadata:
     """The metadata under the uids of now. What stands under a uid of now already is not replaced."""
 
     def now(held: Mapping[VertexUid, Any]) -> dict[VertexUid, Any]:

@@ -153,3 +153,25 @@ def test_f61_operator_state_of_a_step_that_the_job_no_longer_has_goes_with_the_s
     assert gone.refusal(()) is not None
     assert gone.refusal((COUNTS,)) is None
     assert gone.restored().vertices == {}
+
+
+def test_f159_what_stands_under_a_former_uid_is_taken_under_the_new_one() -> None:
+    renamed = shape(
+        keyed=("totals",),
+        source={"words": "files"},
+        sinks=("published",),
+        former={"totals": ["sums", "counts"], "words": ["lines"], "published": ["out"]},
+    )
+    whole = found(renamed)
+    assert whole.refusal(()) is None
+    restored = whole.restored()
+    assert restored.vertices == {VertexUid("totals"): STATE}
+    assert restored.sources == {VertexUid("words"): TAKEN.sources[LINES]}
+    assert restored.committables == (CommittableGroup(CheckpointId(3), {VertexUid("published"): ({"staged": "a"},)}),)
+
+
+def test_what_stands_under_the_new_uid_already_is_not_replaced_by_what_an_older_one_left() -> None:
+    both = replace(TAKEN, vertices={COUNTS: STATE, VertexUid("totals"): replace(STATE, name="newer")})
+    job = shape(keyed=("totals",), former={"totals": ["counts"]})
+    assert found(job, both).metadata.vertices[VertexUid("totals")].name == "newer"
+    assert refused(job, both) == "it has state of counts, which the job no longer has"

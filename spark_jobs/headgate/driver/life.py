@@ -92,7 +92,7 @@ class Life:
         self._steps = Steps(setup, self._vertex)
         history = setup.catalogue.generations[0].launch  # it names the log itself, not only the stream
         self._sinks: Mapping[VertexUid, SinkCommitter] = {
-            end.vertex.uid: end.vertex.sink.committer(setup.stream, end.vertex.uid, self._generation, history)
+            end.vertex.uid: end.vertex.sink.committer(setup.stream, end.vertex.storage_uid, self._generation, history)
             for end in self._plan.sinks
         }
         self._shared = SharedFiles()

@@ -57,6 +57,7 @@ class Restorer:
         self._heart = heart
         self._watch = watch
         self._source = setup.plan.source.uid
+        self._shape = JobShape.of(describe(setup.plan, setup.settings), setup.settings)
         self._generation = setup.started.generation
         self._opening_failed: BaseException | None = None
 
@@ -81,7 +82,7 @@ class Restorer:
         left = leftovers(self._setup.store, self._setup.catalogue, self._generation, named)
         self._ledger.check_not_fenced()  # after the listing: so nothing in it is a successor's
         self._ledger.delete(left, "earlier lives left them, and no snapshot names them")
-        history = sink_history(self._setup.store, self._setup.catalogue, ref, metadata)
+        history = sink_history(self._setup.store, self._setup.catalogue, ref, metadata, self._shape.former)
         with self._watch.term("reset_sink"):
             reports = begin_sinks(self._sinks, history)
         for uid, report in reports.items():
@@ -92,11 +93,7 @@ class Restorer:
 
     def _fitting(self, metadata: SnapshotMetadata) -> SnapshotMetadata:
         """The metadata as this job takes it. Raises RestoreRefused, before anything is fetched, if it does not fit."""
-        setup = self._setup
-        found = fit(
-            metadata, JobShape.of(describe(setup.plan, setup.settings), setup.settings), setup.catalogue.committed
-        )
-        decision = setup.started.decision
+        decision, found = self._setup.started.decision, fit(metadata, self._shape, self._setup.catalogue.committed)
         refusal = found.refusal(decision.non_restored if isinstance(decision, RestoreFrom) else ())
         if refusal is not None:
             raise RestoreRefused(f"snapshot {metadata.id} does not fit the job: {refusal.what}", hint=refusal.hint)

@@ -56,6 +56,7 @@ class Steps:
                     uid=end.vertex.uid,
                     sink=end.vertex.sink,
                     functions=tuple(vertex.function for vertex in end.functions),
+                    storage_uid=end.vertex.storage_uid,
                 )
                 for end in self._plan.sinks
             ),

@@ -24,6 +24,12 @@ class SourceVertex:
     name: str
     source: Source
     inputs: tuple[VertexUid, ...] = ()
+    former_uids: tuple[VertexUid, ...] = ()
+
+    @property
+    def storage_uid(self) -> VertexUid:
+        """What it is called on storage, where nothing is renamed: its first uid."""
+        return first_uid(self.uid, self.former_uids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,7 @@ class KeyedVertex:
     keys: tuple[str, ...]
     operator: KeyedOperator
     inputs: tuple[VertexUid, ...]
+    former_uids: tuple[VertexUid, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +70,17 @@ class SinkVertex:
     name: str
     sink: Sink
     inputs: tuple[VertexUid, ...]
+    former_uids: tuple[VertexUid, ...] = ()
+
+    @property
+    def storage_uid(self) -> VertexUid:
+        """What it is called on storage, where nothing is renamed: its first uid."""
+        return first_uid(self.uid, self.former_uids)
+
+
+def first_uid(uid: VertexUid, former: tuple[VertexUid, ...]) -> VertexUid:
+    """The uid that a vertex had first; `former` names the others, oldest first."""
+    return former[0] if former else uid
 
 
 Vertex = SourceVertex | TransformVertex | KeyedVertex | ArrowVertex | SinkVertex

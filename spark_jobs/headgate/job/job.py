@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -37,13 +37,17 @@ class Job:
         self.vertices: dict[VertexUid, Vertex] = {}
         self._derived_from: dict[VertexUid, str] = {}
 
-    def source(self, uid: str, source: Source, *, name: str | None = None) -> Stream:
-        """Add a source. `uid` is what its position is found again by after a restart; `name` is only shown."""
+    def source(self, uid: str, source: Source, *, name: str | None = None, former_uids: Sequence[str] = ()) -> Stream:
+        """Add a source. `uid` is what its position is found again by after a restart; `name` is only shown.
+
+        `former_uids` are the uids that the source had before, oldest first: what snapshots have under one of them is
+        taken under `uid`. Leave them there as long as the source is called `uid`. So also of steps and sinks.
+        """
         from headgate.source.base import Source as SourceBase
 
         if not isinstance(source, SourceBase):
             raise JobInvalid(f"source {uid!r} of job {self.name!r} is not one of headgate.sources: {source!r}")
-        vertex = SourceVertex(VertexUid(uid), name or uid, source)
+        vertex = SourceVertex(VertexUid(uid), name or uid, source, former_uids=_former(uid, former_uids))
         return Stream(self, self._add(vertex))
 
     def _add(self, vertex: Vertex) -> VertexUid:
@@ -53,7 +57,21 @@ class Job:
                 hint="state is found again by uid: give each its own",
             )
         self.vertices[vertex.uid] = vertex
+        self._check_former_uids()
         return vertex.uid
+
+    def _check_former_uids(self) -> None:
+        """Each uid, of now and of before, is one vertex's: else two would take the same state."""
+        owners: dict[VertexUid, VertexUid] = {uid: uid for uid in self.vertices}
+        for vertex in self.vertices.values():
+            for former in getattr(vertex, "former_uids", ()):
+                if former in owners:
+                    raise JobInvalid(
+                        f"vertex {vertex.uid!r} of job {self.name!r} was called {former!r}, "
+                        f"and so is or was vertex {owners[former]!r}",
+                        hint="what a snapshot has under a uid can be taken by one vertex only",
+                    )
+                owners[former] = vertex.uid
 
     def _derived_uid(self, parent: VertexUid, what: str) -> VertexUid:
         """A uid for a vertex that keeps no state and was given none; as short behind ten others as behind one."""
@@ -97,13 +115,14 @@ class Stream:
             raise JobInvalid(f"key_by behind {self._vertex!r} names a column twice: {', '.join(columns)}")
         return KeyedStream(self._job, self._vertex, columns)
 
-    def sink(self, uid: str, sink: Sink, *, name: str | None = None) -> None:
+    def sink(self, uid: str, sink: Sink, *, name: str | None = None, former_uids: Sequence[str] = ()) -> None:
         """Send the records to `sink`."""
         from headgate.sink.base import Sink as SinkBase
 
         if not isinstance(sink, SinkBase):
             raise JobInvalid(f"sink {uid!r} of job {self._job.name!r} is not one of headgate.sinks: {sink!r}")
-        self._job._add(SinkVertex(VertexUid(uid), name or uid, sink, (self._vertex,)))
+        former = _former(uid, former_uids)
+        self._job._add(SinkVertex(VertexUid(uid), name or uid, sink, (self._vertex,), former))
 
 
 class KeyedStream:
@@ -114,11 +133,13 @@ class KeyedStream:
         self._vertex = vertex
         self._columns = columns
 
-    def aggregate(self, uid: str, *, name: str | None = None, **aggregates: Aggregate) -> Stream:
+    def aggregate(
+        self, uid: str, *, name: str | None = None, former_uids: Sequence[str] = (), **aggregates: Aggregate
+    ) -> Stream:
         """Keep ready aggregates for each key; of each micro-batch's keys the new values leave, a row for a key."""
         from headgate.step.operators import AggregateOperator
 
-        return self._keyed(uid, name, AggregateOperator.of(uid, self._columns, aggregates))
+        return self._keyed(uid, name, AggregateOperator.of(uid, self._columns, aggregates), former_uids)
 
     def process(
         self,
@@ -129,6 +150,7 @@ class KeyedStream:
         state: Mapping[str, pa.Schema],
         operator_state: Mapping[str, str] | None = None,
         name: str | None = None,
+        former_uids: Sequence[str] = (),
     ) -> Stream:
         """Run a vectorised function over each micro-batch of a subtask.
 
@@ -140,8 +162,19 @@ class KeyedStream:
         """
         from headgate.step.operators import ProcessOperator
 
-        return self._keyed(uid, name, ProcessOperator.of(uid, function, output, state, operator_state))
+        operator = ProcessOperator.of(uid, function, output, state, operator_state)
+        return self._keyed(uid, name, operator, former_uids)
 
-    def _keyed(self, uid: str, name: str | None, operator: Any) -> Stream:
-        vertex = KeyedVertex(VertexUid(uid), name or uid, self._columns, operator, (self._vertex,))
+    def _keyed(self, uid: str, name: str | None, operator: Any, former_uids: Sequence[str]) -> Stream:
+        former = _former(uid, former_uids)
+        vertex = KeyedVertex(VertexUid(uid), name or uid, self._columns, operator, (self._vertex,), former)
         return Stream(self._job, self._job._add(vertex))
+
+
+def _former(uid: str, former_uids: Sequence[str]) -> tuple[VertexUid, ...]:
+    if isinstance(former_uids, str) or not isinstance(former_uids, Sequence):
+        raise JobInvalid(f"former_uids of {uid!r} is a list of uids, not {former_uids!r}")
+    former = tuple(VertexUid(old) for old in former_uids)
+    if len({uid, *former}) != len(former) + 1:
+        raise JobInvalid(f"former_uids of {uid!r} names a uid twice: {', '.join([*former, uid])}")
+    return former

@@ -111,7 +111,9 @@ def _trunk(job: Job, paths: list[list[Vertex]]) -> list[Vertex]:
 def describe(plan: LinearPlan, settings: Settings) -> dict[str, Any]:
     """The plan as plain data: what deploy records."""
     parallelism = settings["parallelism.default"]
-    vertices: list[dict[str, Any]] = [{"uid": plan.source.uid, "name": plan.source.name, "kind": "source"}]
+    vertices: list[dict[str, Any]] = [
+        {"uid": plan.source.uid, "name": plan.source.name, "kind": "source", **_former(plan.source)}
+    ]
     vertices += [{"uid": vertex.uid, "name": vertex.name, "kind": "transform"} for vertex in plan.transforms]
     if plan.keyed is not None:
         vertices.append(
@@ -124,6 +126,7 @@ def describe(plan: LinearPlan, settings: Settings) -> dict[str, Any]:
                 "max_parallelism": settings["pipeline.max-parallelism"],
                 "state": plan.keyed.operator.state_names,
                 "operator_state": {name: kind.value for name, kind in plan.keyed.operator.operator_states.items()},
+                **_former(plan.keyed),
             }
         )
     shown: set[VertexUid] = set()
@@ -131,7 +134,7 @@ def describe(plan: LinearPlan, settings: Settings) -> dict[str, Any]:
         maps = [vertex for vertex in end.functions if vertex.uid not in shown]
         shown.update(vertex.uid for vertex in maps)
         vertices += [{"uid": vertex.uid, "name": vertex.name, "kind": "map"} for vertex in maps]
-        vertices.append({"uid": end.vertex.uid, "name": end.vertex.name, "kind": "sink"})
+        vertices.append({"uid": end.vertex.uid, "name": end.vertex.name, "kind": "sink", **_former(end.vertex)})
     return {
         "job": plan.job,
         "vertices": vertices,
@@ -147,6 +150,10 @@ def describe(plan: LinearPlan, settings: Settings) -> dict[str, Any]:
         },
         "guarantee": guarantee(plan, settings),
     }
+
+
+def _former(vertex: SourceVertex | KeyedVertex | SinkVertex) -> dict[str, list[str]]:
+    return {"former_uids": [str(uid) for uid in vertex.former_uids]} if vertex.former_uids else {}
 
 
 _LEVELS = ("at-most-once", "at-least-once", "exactly-once")

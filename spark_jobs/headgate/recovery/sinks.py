@@ -10,6 +10,7 @@ from headgate.recovery.fetch import SnapshotFiles
 from headgate.sink.base import BeginReport, SinkCommitter, staged_names
 from headgate_contract.catalogue import Catalogue
 from headgate_contract.errors import SnapshotDamaged
+from headgate_contract.fitting import renamed
 from headgate_contract.ids import CheckpointId, VertexUid
 from headgate_contract.snapshot import CommittableGroup, SnapshotMetadata, SnapshotRef
 from headgate_contract.store import ObjectStore
@@ -25,9 +26,16 @@ class SinkHistory:
 
 
 def sink_history(
-    store: ObjectStore, catalogue: Catalogue, ref: SnapshotRef | None, metadata: SnapshotMetadata | None
+    store: ObjectStore,
+    catalogue: Catalogue,
+    ref: SnapshotRef | None,
+    metadata: SnapshotMetadata | None,
+    former: Mapping[VertexUid, VertexUid] | None = None,
 ) -> SinkHistory:
-    """The groups that belong to the history of `ref`, and those of the other retained snapshots."""
+    """The groups that belong to the history of `ref`, and those of the other retained snapshots.
+
+    `former` says which uid of now goes by which one of before.
+    """
     lineage = catalogue.lineage(ref)
     carried = metadata.committables if metadata is not None else ()
     others: dict[CheckpointId, CommittableGroup] = {}
@@ -35,7 +43,7 @@ def sink_history(
         if ref is not None and other.id == ref.id:
             continue
         try:
-            groups = SnapshotFiles(store, other).metadata().committables
+            groups = renamed(SnapshotFiles(store, other).metadata(), former or {}).committables
         except SnapshotDamaged:
             continue  # a damaged one can never be restored; what it carried was committed or is carried by others
         others.update({group.id: group for group in groups if group.id not in lineage})

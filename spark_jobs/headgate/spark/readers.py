@@ -175,5 +175,5 @@ def reader_of(source: Source, uid: str, life: EngineSetup) -> Reader:
         case SocketSource():
             from headgate.spark.socket_reader import SocketReader
 
-            return SocketReader(source, uid, life.stream, life.shared, life.generation)
+            return SocketReader(source, life.plan.source.storage_uid, life.stream, life.shared, life.generation)
     raise JobInvalid(f"source {uid!r} is of a kind that Spark does not read here: {source.kind}")

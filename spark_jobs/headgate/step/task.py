@@ -51,6 +51,8 @@ class SinkStage:
     uid: VertexUid
     sink: Sink
     functions: tuple[ArrowFunction, ...] = ()
+    storage_uid: VertexUid | None = None
+    """What the sink is called on storage, if not by its uid."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +133,7 @@ def _sink_task(task: StepTask, stage: SinkStage, subtask: int, task_attempt: int
     identity = task.identity
     return SinkTask(
         stream=identity.stream,
-        sink=stage.uid,
+        sink=stage.storage_uid or stage.uid,
         generation=identity.generation,
         restart=identity.restart,
         attempt=identity.attempt,

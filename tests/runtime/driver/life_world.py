@@ -56,7 +56,9 @@ class LifeWorld:
         self.store = SteppingStore(open_store(str(base / "root")), self.faults.before)
         self.settings: dict[str, object] = dict(SETTINGS)
         self.source_uid = "records"
+        self.step_uid = "number"
         self.sink_uid = "out"
+        self.former_uids: dict[str, Sequence[str]] = {}
         self.state = pa.schema({"n": pa.int64()})
         self.operator_state: dict[str, str] = {}
         self.engine_class: type[StandInEngine] = StandInEngine
@@ -80,19 +82,25 @@ class LifeWorld:
             str(self.base / "in"), format="parquet", schema="id BIGINT, key BIGINT", max_files_per_trigger=2
         )
         numbered = (
-            job.source(self.source_uid, source)
+            job.source(self.source_uid, source, former_uids=self._former(self.source_uid))
             .key_by("key")
             .process(
-                "number",
+                self.step_uid,
                 self.step,
                 output=NUMBERED,
                 state={"count": self.state},
                 operator_state=self.operator_state,
+                former_uids=self._former(self.step_uid),
             )
         )
-        numbered.sink(self.sink_uid, headgate.sinks.files(self.base / self.sink_uid))
+        former = self._former(self.sink_uid)
+        folder = former[0] if former else self.sink_uid
+        numbered.sink(self.sink_uid, headgate.sinks.files(self.base / folder), former_uids=former)
         numbered.sink("console", headgate.sinks.console(1))
         return linear_plan(job)
+
+    def _former(self, uid: str) -> Sequence[str]:
+        return self.former_uids.get(uid, ())
 
     @property
     def catalogue(self) -> Catalogue:

@@ -296,6 +296,31 @@ def test_f61_what_may_be_left_of_a_snapshot_is_left_and_the_rest_is_restored(wor
     assert sorted(counted) == list(range(1, 7)), "the step's state is restored"
 
 
+def test_f159_a_job_whose_vertices_were_renamed_goes_on_and_goes_back_as_if_they_were_not(world: LifeWorld) -> None:
+    world.write(1)
+    life = world.begin()
+    life.read_all()
+    life.ask("sp", RequestKind.SAVEPOINT, name="before")
+    assert life.answer("sp").outcome is Outcome.DONE
+    world.write(1)
+    until(lambda: life.error or len(world.output()) == world.written, "what came since the savepoint is published")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FilesCommitter, "commit", refuse)
+        world.write(1)
+        assert life.wait() is not None, "a checkpoint carries output that is not published"
+    world.source_uid, world.step_uid, world.sink_uid = "lines", "numbers", "published"
+    world.former_uids = {"lines": ["records"], "numbers": ["number"], "published": ["out"]}
+    world.write(1)
+    life = world.begin()
+    life.read_all()
+    assert life.stop() is None
+    world.check_output()
+    life = world.begin("before")  # what was published under either uid since then is taken back
+    life.read_all()
+    assert life.stop() is None
+    world.check_output()
+
+
 def test_a_retired_checkpoint_that_a_dead_driver_had_not_deleted_is_deleted_by_the_next(world: LifeWorld) -> None:
     world.write(1)
     life = world.begin()
@@ -353,10 +378,11 @@ def test_what_an_earlier_life_left_without_a_slot_goes_and_what_others_put_there
     world.check_output()
 
 
-def test_a_sink_whose_output_is_not_yet_published_cannot_leave_the_job(world: LifeWorld) -> None:
-    def refuse(*args: object) -> None:
-        raise SinkFailed("no")
+def refuse(*args: object) -> None:
+    raise SinkFailed("no")
 
+
+def test_a_sink_whose_output_is_not_yet_published_cannot_leave_the_job(world: LifeWorld) -> None:
     world.write(1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FilesCommitter, "commit", refuse)

@@ -34,6 +34,26 @@ def finish(stream: Stream, uid: str = "out") -> None:
 
 Write = Callable[[headgate.Job], object]
 REFUSED: dict[str, tuple[Write, str]] = {
+    "former uids that are one text": (
+        lambda job: job.source("lines", headgate.sources.files("in"), former_uids="old"),
+        "former_uids of 'lines' is a list of uids, not 'old'",
+    ),
+    "a former uid that is its own": (
+        lambda job: job.source("lines", headgate.sources.files("in"), former_uids=["old", "lines"]),
+        "former_uids of 'lines' names a uid twice: old, lines, lines",
+    ),
+    "a former uid that another vertex has": (
+        lambda job: lines_of(job).sink("out", headgate.sinks.discard(), former_uids=["lines"]),
+        "vertex 'out' of job 'j' was called 'lines', and so is or was vertex 'lines'",
+    ),
+    "a former uid that another vertex had": (
+        lambda job: (
+            job.source("lines", headgate.sources.files("in"), former_uids=["old"])
+            .key_by("value")
+            .aggregate("counts", n=headgate.count(), former_uids=["old"])
+        ),
+        "vertex 'counts' of job 'j' was called 'old', and so is or was vertex 'lines'",
+    ),
     "a source that is none": (
         lambda job: job.source("lines", "in/"),  # type: ignore[arg-type]
         "source 'lines' of job 'j' is not one of headgate.sources: 'in/'",

@@ -15,6 +15,7 @@ from headgate.sink.base import BeginReport, Group
 from headgate_contract import wire
 from headgate_contract.catalogue import Catalogue, read_catalogue
 from headgate_contract.errors import SinkFailed
+from headgate_contract.fitting import renamed
 from headgate_contract.ids import CheckpointId, Generation, VertexUid
 from headgate_contract.paths import METADATA
 from headgate_contract.records import GenerationStarted, SlotRecord, SnapshotCompleted, slot_log
@@ -187,6 +188,16 @@ def test_a_sink_that_is_new_in_the_job_has_an_empty_share_of_each_group(stream: 
     new = RecordingCommitter()
     begin_sinks({VertexUid("new"): new}, history)
     assert new.handles == {2: [], 3: []}
+
+
+def test_what_other_snapshots_carry_of_a_sink_under_a_former_uid_is_protected_too(stream: Stream) -> None:
+    stream.start(2)
+    ref, new = stream.refs[2], VertexUid("published")
+    restored = renamed(SnapshotFiles(stream.store, ref).metadata(), {OUT: new})
+    sink = RecordingCommitter()
+    begin_sinks({new: sink}, sink_history(stream.store, stream.catalogue, ref, restored, {OUT: new}))
+    assert (sink.told[0].carried, sink.told[0].abandoned) == ([2], [3])
+    assert sink.told[0].protected == {"out-2", "out-3"}
 
 
 def test_a_damaged_snapshot_that_is_not_restored_hinders_nobody(stream: Stream) -> None:
