@@ -117,7 +117,7 @@ class Restorer:
             versions[self._vertex.uid] = restored.versions
         with self._watch.term("reset_source"):
             source = metadata.sources.get(self._source)  # None: it was allowed to begin anew
-        position = self._setup.engine.book.load(source, files.read) if source is not None else dict(INITIAL)
+            position = self._setup.engine.book.load(source, files.read) if source is not None else dict(INITIAL)
         epoch = max((vertex.epoch for vertex in metadata.vertices.values()), default=0)
         return Cut(
             epoch=epoch,
