@@ -89,8 +89,14 @@ class Catalogue:
         return tuple(sorted(kept, key=lambda ref: ref.id, reverse=True))
 
     def is_retained(self, ref: SnapshotRef) -> bool:
-        """Whether it can be asked for. Of a retired one the log may tell nothing more, not even that it is retired."""
-        return ref.id in self._retained
+        """Whether it can be asked for. Of a retired one the log may tell nothing more, not even that it is retired.
+
+        What lies elsewhere than where this log had it completed was put there by somebody, whose it is.
+        """
+        if ref.foreign:
+            return True
+        own = next((own for own in self.completed if own.id == ref.id), None)
+        return ref.id in self._retained or (own is not None and own.where != ref.where)
 
     @cached_property
     def _retained(self) -> frozenset[CheckpointId]:
@@ -182,6 +188,9 @@ class Catalogue:
             if not isinstance(start.decision, RestoreFrom):
                 break
             limit = start.decision.snapshot
+            if limit.foreign:
+                found.append(limit)
+                break  # what it stands on itself is in another log
         return tuple(found)
 
     def lineage(self, ref: SnapshotRef | None) -> frozenset[CheckpointId]:
@@ -190,7 +199,7 @@ class Catalogue:
         Where retention has deleted slots, every id that may have completed in them is among them.
         """
         ids: set[CheckpointId] = set()
-        while ref is not None:
+        while ref is not None and not ref.foreign:
             ids |= {id for id in self._ids_of(ref.generation) if id <= ref.id} | {ref.id}
             start = self.generation(ref.generation)
             ref = start.decision.snapshot if start is not None and isinstance(start.decision, RestoreFrom) else None

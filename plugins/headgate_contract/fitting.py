@@ -13,7 +13,7 @@ from typing import Any
 from headgate_contract.ids import CheckpointId, VertexUid
 from headgate_contract.operator_state import OperatorStateKind, misfit
 from headgate_contract.settings import Settings
-from headgate_contract.snapshot import CommittableGroup, SnapshotMetadata
+from headgate_contract.snapshot import CommittableGroup, SnapshotMetadata, SnapshotRef
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +90,11 @@ class Fit:
                 for group in self.metadata.committables
             ),
         )
+
+
+def as_brought(metadata: SnapshotMetadata, ref: SnapshotRef) -> SnapshotMetadata:
+    """What is taken of a snapshot from elsewhere: not the output that it carries, which its own stream commits."""
+    return replace(metadata, committables=()) if ref.foreign else metadata
 
 
 def fit(metadata: SnapshotMetadata, job: JobShape, committed: AbstractSet[CheckpointId] | None) -> Fit:

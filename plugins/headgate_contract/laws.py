@@ -36,7 +36,8 @@ def check_slots(stream: StreamName, slots: Sequence[Slot[SlotRecord]]) -> None:
     - Each kind follows only kinds that it may follow: nothing but a start follows a stop.
     - The restarts of a generation count up, and each goes on from what it stands on.
     - Snapshot ids are unique, and no generation completes one below its `first_checkpoint`, which is above all ids
-      before it. What a generation restores from was completed by an earlier one.
+      before it. What a generation restores from was completed by an earlier one, or was
+      brought from elsewhere.
     """
     if not slots:
         return
@@ -95,7 +96,7 @@ def _check_start(
     if start.generation != expected:
         raise _damaged(stream, f"slot {number} starts generation {start.generation}, not {expected}")
     base = start.decision.snapshot if isinstance(start.decision, RestoreFrom) else None
-    if base is not None and base.generation >= start.generation:
+    if base is not None and not base.foreign and base.generation >= start.generation:
         raise _damaged(
             stream, f"slot {number} restores {base} of generation {base.generation}, which is no earlier one"
         )

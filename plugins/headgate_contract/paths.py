@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from headgate_contract.errors import InvalidName
+from headgate_contract.errors import BadInput, InvalidName
 from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName, SlotNumber, StreamName, VertexUid
 
 METADATA = "_metadata"
@@ -15,6 +15,7 @@ STREAMS = "streams"
 _HEARTBEAT = re.compile(r"(?P<stream>.+)\.g(?P<generation>[1-9][0-9]*)\.json")
 _EVENT = re.compile(r"(?P<at_ms>[0-9]{15})-[^/]+?(-(?P<what>[a-z]+))?\.json")
 _WHAT = re.compile(r"[a-z]+")
+_CHECKPOINT = re.compile(rf"(?P<root>.+)/(?P<folder>{STREAMS}/[^/]+/checkpoints/[^/]+)")
 _SLOT = re.compile(r"(?P<number>[0-9]{8}|[1-9][0-9]{8,})\.json")
 
 
@@ -91,6 +92,19 @@ class StreamPaths:
         """`what` may be part of the name, so that a reader finds what it looks for without reading everything."""
         said = f"-{what}" if _WHAT.fullmatch(what) else ""
         return f"{self.history}/{at_ms:015d}-{nonce}{said}.json"
+
+
+def snapshot_at(url: str) -> tuple[str, str]:
+    """The URL of the folder that a snapshot's `url` is in, and its folder below that.
+
+    A checkpoint's files are named from the root of its stream: that is then the folder.
+    """
+    plain = url.rstrip("/").removesuffix(f"/{METADATA}")
+    checkpoint = _CHECKPOINT.fullmatch(plain)
+    location, _, folder = (checkpoint["root"], "", checkpoint["folder"]) if checkpoint else plain.rpartition("/")
+    if not folder or not location or location.endswith(":/"):
+        raise BadInput(f"{url!r} is no snapshot's folder", hint="write it like file:///backup/before-3-g1")
+    return location, folder
 
 
 def numbered(folder: str, number: SlotNumber) -> str:

@@ -98,7 +98,14 @@ class Newest:
 class Named:
     """Take this one, and no other."""
 
-    snapshot: CheckpointId | SavepointName
+    snapshot: CheckpointId | SavepointName | SnapshotRef
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Take the one that lies there: a URL, or a folder below the storage root. Found first, and then Named."""
+
+    url: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +180,7 @@ def _fault(facts: RestoreFacts, ref: SnapshotRef) -> str | None:
 
 
 def _why_head(head: SnapshotRef, newest: GenerationStarted) -> str:
-    if head.generation == newest.generation:
+    if head.generation == newest.generation and not head.foreign:
         return f"the newest snapshot that generation {newest.generation} completed"
     return f"generation {newest.generation} itself was started from it and completed none since"
 
@@ -200,9 +207,9 @@ def _with_alternatives(facts: RestoreFacts, reason: str, rejected: tuple[Rejecte
     return Refuse(reason, rejected, others, costs=costs)
 
 
-def _named(facts: RestoreFacts, name: CheckpointId | SavepointName) -> RestoreDecision:
+def _named(facts: RestoreFacts, name: CheckpointId | SavepointName | SnapshotRef) -> RestoreDecision:
     catalogue = facts.catalogue
-    ref = catalogue.find(name)
+    ref = name if isinstance(name, SnapshotRef) else catalogue.find(name)
     if ref is None:
         gone = [other for other in catalogue.completed if name in (other.id, other.name)]
         what = f"{gone[-1]} is retired: its files may be gone" if gone else f"there is no snapshot {name}"
@@ -210,7 +217,8 @@ def _named(facts: RestoreFacts, name: CheckpointId | SavepointName) -> RestoreDe
     why = facts.damaged.get(ref.id)
     if why is not None:
         return _with_alternatives(facts, f"{ref} cannot be restored: {why}", (Rejected(ref, why),))
-    return _restore(facts, ref, f"{ref} was named", (), "older than the one that was named")
+    reason = f"{ref} was named by its place, {ref.where}" if isinstance(name, SnapshotRef) else f"{ref} was named"
+    return _restore(facts, ref, reason, (), "older than the one that was named")
 
 
 def _restore(
@@ -240,6 +248,8 @@ def _passed_over(
             continue
         if ref.id in facts.damaged:
             why = facts.damaged[ref.id]
+        elif taken.foreign:
+            why = "one from elsewhere was named"
         elif named:
             why = "newer than the one that was named" if ref.id > taken.id else why_older
         else:

@@ -11,6 +11,7 @@ from headgate_contract import wire
 from headgate_contract.errors import CorruptObject, NewerVersion, SnapshotDamaged
 from headgate_contract.ids import CheckpointId, Generation, SavepointName, StreamName, VertexUid
 from headgate_contract.operator_state import OperatorState
+from headgate_contract.store import ObjectStore
 
 Json = dict[str, Any]
 
@@ -35,11 +36,28 @@ class SnapshotRef:
     kind: SnapshotKind
     generation: Generation
     folder: str
-    """Relative to the storage root."""
+    """Relative to the storage root, or to `location`."""
     metadata_length: int
     metadata_sha256: str
     name: SavepointName | None = None
     origin: SavepointOrigin | None = None
+    location: str | None = None
+    """The URL of the folder that `folder` is in; None: the storage root."""
+    foreign: bool = False
+    """It was brought from elsewhere: no slot of this log completes it, and `id` is a number that it was given here."""
+
+    @property
+    def where(self) -> str:
+        """Where it lies, for people."""
+        return f"{self.location}/{self.folder}" if self.location is not None else self.folder
+
+    def store(self, root: ObjectStore) -> ObjectStore:
+        """The store that `folder` is in, opened as the storage root `root` is."""
+        return root if self.location is None else root.elsewhere(self.location)
+
+    def path(self, handle: StateHandle) -> str:
+        """Where a file of it lies in its store: a savepoint's files are named from its own folder."""
+        return handle.path if self.kind is SnapshotKind.CHECKPOINT else f"{self.folder}/{handle.path}"
 
     def __str__(self) -> str:
         return f"savepoint {self.name} ({self.id})" if self.name else f"{self.kind.value} {self.id}"

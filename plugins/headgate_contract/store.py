@@ -113,6 +113,10 @@ class ObjectStore(ABC):
         Whoever is about to work on a root calls it first: a launch, and the driver itself.
         """
 
+    def elsewhere(self, url: str) -> ObjectStore:
+        """The store at `url`, opened with the options of this one where they are for the same kind of storage."""
+        return open_store(url)
+
     def _probe(self) -> None:
         """Create, read and delete an object. Raises StorageUnreachable if it could be created twice."""
         probe = f".probe-{uuid.uuid4().hex}"

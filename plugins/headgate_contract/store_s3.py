@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import fsspec
 
 from headgate_contract.errors import ObjectMissing, StorageError, StorageUnreachable
-from headgate_contract.store import Listing, ObjectInfo, ObjectStore, check_folder, check_path, whole_file
+from headgate_contract.store import Listing, ObjectInfo, ObjectStore, check_folder, check_path, open_store, whole_file
 
 T = TypeVar("T")
 
@@ -31,6 +31,7 @@ class S3Store(ObjectStore):
 
     def __init__(self, url: str, options: dict[str, Any]) -> None:
         self.url = url.rstrip("/")
+        self._options = options
         self._root = self.url.removeprefix("s3://")
         patience = {"retries": {"mode": "standard", "max_attempts": _LOWER_RETRIES}, "connect_timeout": 10}
         settings: dict[str, Any] = {
@@ -41,6 +42,9 @@ class S3Store(ObjectStore):
         }
         self._fs = fsspec.filesystem("s3", **settings)
         self._fs.retries = _LOWER_RETRIES
+
+    def elsewhere(self, url: str) -> ObjectStore:
+        return open_store(url, self._options if url.startswith(("s3://", "s3a://")) else None)
 
     def create(self, path: str, data: bytes) -> bool:
         target = self._path(path)

@@ -18,7 +18,7 @@ from headgate_contract.mailbox import Answer, Request, RequestKind
 from headgate_contract.process import this_host
 from headgate_contract.records import Deployed
 from headgate_contract.restart import RestartAfter
-from headgate_contract.restore import Fresh, Named, Newest
+from headgate_contract.restore import Fresh, Located, Named, Newest
 from headgate_contract.snapshot import SavepointOrigin, SnapshotRef
 from headgate_contract.store import ObjectStore, open_store
 from headgate_control.catalogues import Catalogues
@@ -155,7 +155,7 @@ class Control:
         self,
         stream: str,
         *,
-        snapshot: CheckpointId | SavepointName | None = None,
+        snapshot: CheckpointId | SavepointName | Located | None = None,
         savepoint_first: bool = True,
         fall_back: bool | None = None,
         accept_duplicates: bool = False,
@@ -166,7 +166,7 @@ class Control:
     ) -> Launched:
         """start() from the named snapshot; a stream that runs is stopped first, with a savepoint by default."""
         question = Question(
-            wanted=Newest() if snapshot is None else Named(snapshot),
+            wanted=_wanted(snapshot),
             fall_back=fall_back,
             accept_duplicates=accept_duplicates,
             allow_non_restored_state=allow_non_restored_state,
@@ -335,7 +335,7 @@ class Control:
         self,
         stream: str,
         *,
-        snapshot: CheckpointId | SavepointName | None = None,
+        snapshot: CheckpointId | SavepointName | Located | None = None,
         fresh: bool = False,
         fall_back: bool | None = None,
         accept_duplicates: bool = False,
@@ -344,7 +344,7 @@ class Control:
         """What start (or restore) with these arguments would do now, and why."""
         if fresh and snapshot is not None:
             raise BadInput("a start without state (fresh) names no snapshot", hint="leave one of the two out")
-        wanted = Fresh() if fresh else Newest() if snapshot is None else Named(snapshot)
+        wanted = Fresh() if fresh else _wanted(snapshot)
         status, catalogue = self._observer.look(StreamName(stream))
         number, deployed = self._catalogues.deployed(catalogue)
         question = Question(
@@ -400,3 +400,9 @@ def _options_of_environment() -> dict[str, Any]:
     if not isinstance(options, dict):
         raise BadConfiguration(f"${OPTIONS} should be a JSON object")
     return options
+
+
+def _wanted(snapshot: CheckpointId | SavepointName | Located | None) -> Newest | Named | Located:
+    if snapshot is None:
+        return Newest()
+    return snapshot if isinstance(snapshot, Located) else Named(snapshot)

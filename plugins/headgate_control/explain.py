@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 from headgate_contract.catalogue import Catalogue
 from headgate_contract.errors import CorruptObject, ObjectMissing
-from headgate_contract.fitting import JobShape, fit
+from headgate_contract.fitting import JobShape, as_brought, fit
 from headgate_contract.ids import CheckpointId, Generation, VertexUid
 from headgate_contract.paths import METADATA
 from headgate_contract.records import Deployed
 from headgate_contract.restore import (
+    Located,
+    Named,
     Refuse,
     RestoreDecision,
     RestoreFacts,
@@ -22,22 +24,25 @@ from headgate_contract.restore import (
     decide_restore,
 )
 from headgate_contract.settings import Settings
-from headgate_contract.snapshot import SnapshotKind, SnapshotMetadata, SnapshotRef, StateHandle, decode_metadata
+from headgate_contract.snapshot import SnapshotMetadata, SnapshotRef, StateHandle, decode_metadata
 from headgate_contract.store import ObjectStore
 from headgate_contract.wire import sha256
+from headgate_control.locating import locate
 from headgate_control.outcomes import Explanation
 from headgate_control.telling import size, took
 
 CHECKSUM_BUDGET = 256 << 20
 """Bytes of state that one explanation reads to compare checksums; beyond it files are compared by length."""
 _ALTERNATIVES_CHECKED = 10
+_KEPT_BY_ITS_STREAM = "socket"
+"""The kind of source whose records are in no snapshot, and nowhere but with the stream that read them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
     """Which start is asked about."""
 
-    wanted: Wanted
+    wanted: Wanted | Located
     fall_back: bool | None = None
     """None: what the stream's settings say."""
     accept_duplicates: bool = False
@@ -56,9 +61,14 @@ def explain(
     shape, committed = JobShape.of(deployed.plan, settings), None if live else catalogue.committed
 
     non_restored: dict[CheckpointId, tuple[VertexUid, ...]] = {}
+    wanted = question.wanted
+    if isinstance(wanted, Located):
+        wanted = Named(locate(store, catalogue, wanted))
 
     def misfit(ref: SnapshotRef, metadata: SnapshotMetadata) -> str | None:
-        found = fit(metadata, shape, committed)
+        if ref.foreign and any(source.kind == _KEPT_BY_ITS_STREAM for source in metadata.sources.values()):
+            return "what its socket has sent is in a log of the stream that took it"
+        found = fit(as_brought(metadata, ref), shape, committed)
         left = tuple(sorted(found.non_restored))
         refusal = found.refusal(left if question.allow_non_restored_state else _left_behind(catalogue, ref))
         if refusal is None and left:
@@ -70,7 +80,7 @@ def explain(
         decision = decide_restore(
             RestoreFacts(
                 catalogue=catalogue,
-                wanted=question.wanted,
+                wanted=wanted,
                 damaged=inspector.damaged,
                 sinks=sinks_of(deployed),
                 fall_back=settings["headgate.fall-back"] if question.fall_back is None else question.fall_back,
@@ -129,8 +139,8 @@ class Inspector:
         """Note whether `ref` is good or why it is not. Raises StorageError if the storage itself cannot be read."""
         try:
             path = f"{ref.folder}/{METADATA}"
-            metadata = decode_metadata(self._store.read(path), ref, path)
-            if metadata.stream != catalogue.stream or metadata.id != ref.id:
+            metadata = decode_metadata(ref.store(self._store).read(path), ref, path)
+            if not ref.foreign and (metadata.stream != catalogue.stream or metadata.id != ref.id):
                 self._damage(ref, f"{path} belongs to snapshot {metadata.id} of stream {metadata.stream}")
                 return
             why = self._misfit(ref, metadata)
@@ -157,8 +167,8 @@ class Inspector:
 
     def _check(self, ref: SnapshotRef, handle: StateHandle) -> bool:
         """Raise CorruptObject or ObjectMissing for a bad file; False if its checksum was beyond the budget."""
-        path = f"{ref.folder}/{handle.path}" if ref.kind is SnapshotKind.SAVEPOINT else handle.path
-        info = self._store.stat(path)
+        store, path = ref.store(self._store), ref.path(handle)
+        info = store.stat(path)
         if info is None:
             raise ObjectMissing(f"the state file {path} is missing")
         if info.length != handle.length:
@@ -166,7 +176,7 @@ class Inspector:
         if handle.length > self._budget:
             return False
         self._budget -= handle.length
-        if sha256(self._store.read(path)) != handle.sha256:
+        if sha256(store.read(path)) != handle.sha256:
             raise CorruptObject(f"the state file {path} has another checksum than it was written with")
         return True
 

@@ -20,7 +20,7 @@ from headgate_contract.ids import Generation, SlotNumber, StreamName
 from headgate_contract.process import this_host
 from headgate_contract.records import Deployed, GenerationStarted, Stopped, StopWanted
 from headgate_contract.restart import GiveUp
-from headgate_contract.restore import Named, Newest, Refuse
+from headgate_contract.restore import Named, Newest, Refuse, RestoreFrom
 from headgate_contract.store import ObjectStore
 from headgate_control.catalogues import Catalogues
 from headgate_control.deploy import check_unchanged, is_unchanged
@@ -153,10 +153,12 @@ class Starter:
     ) -> _Claimed:
         assert not isinstance(explanation.decision, Refuse)
         place = self.launcher.place(catalogue.stream, explanation.next_generation, deployed)
+        decision = explanation.decision
+        brought = isinstance(decision, RestoreFrom) and decision.snapshot.foreign
         record = GenerationStarted(
             generation=explanation.next_generation,
-            decision=explanation.decision,
-            first_checkpoint=catalogue.next_checkpoint,
+            decision=decision,
+            first_checkpoint=catalogue.next_checkpoint.next() if brought else catalogue.next_checkpoint,
             deployed=explanation.deployed,
             by=order.by,
             host=this_host(),

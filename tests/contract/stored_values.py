@@ -257,7 +257,8 @@ HEARTBEAT_2 = replace(
 )
 SNAPSHOT = VALUES["snapshot"][1]
 STARTED = VALUES["slot-generation-started"][1]
-STARTED_2 = replace(STARTED, decision=replace(STARTED.decision, non_restored=(VertexUid("totals"),)))
+BROUGHT = replace(SAVEPOINT, id=CheckpointId(44), folder="nightly-40-g6", location="s3://backup", foreign=True)
+STARTED_2 = replace(STARTED, decision=replace(STARTED.decision, snapshot=BROUGHT, non_restored=(VertexUid("totals"),)))
 VALUES_2: dict[str, tuple[str, Any]] = {
     "decision-deployed": ("decision", DEPLOYED),
     "decision-stop-wanted": (

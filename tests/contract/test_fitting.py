@@ -6,11 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from headgate_contract.fitting import Fit, JobShape, fit
+from headgate_contract.fitting import Fit, JobShape, as_brought, fit
 from headgate_contract.ids import CheckpointId, Generation, StreamName, VertexUid
 from headgate_contract.operator_state import OperatorState, OperatorStateKind
 from headgate_contract.settings import Settings
-from headgate_contract.snapshot import CommittableGroup, SnapshotKind, SnapshotMetadata, SourceState, VertexState
+from headgate_contract.snapshot import (
+    CommittableGroup,
+    SnapshotKind,
+    SnapshotMetadata,
+    SnapshotRef,
+    SourceState,
+    VertexState,
+)
 
 COUNTS, LINES, OUT = VertexUid("counts"), VertexUid("lines"), VertexUid("out")
 STATE = VertexState("counts", 2, "hashmap", (), ())
@@ -175,3 +182,9 @@ def test_what_stands_under_the_new_uid_already_is_not_replaced_by_what_an_older_
     job = shape(keyed=("totals",), former={"totals": ["counts"]})
     assert found(job, both).metadata.vertices[VertexUid("totals")].name == "newer"
     assert refused(job, both) == "it has state of counts, which the job no longer has"
+
+
+def test_output_that_a_snapshot_from_elsewhere_carries_is_for_its_own_stream_to_commit() -> None:
+    own = SnapshotRef(TAKEN.id, TAKEN.kind, TAKEN.generation, "chk-3-g1", 1, "00")
+    assert as_brought(TAKEN, own) == TAKEN
+    assert as_brought(TAKEN, replace(own, foreign=True)) == replace(TAKEN, committables=())

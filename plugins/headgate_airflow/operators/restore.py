@@ -12,12 +12,13 @@ from headgate_airflow.operators.base import flag, optional_flag, optional_text
 from headgate_airflow.operators.launching import LaunchingOperator
 from headgate_contract.errors import RestoreRefused, StreamNotRunning
 from headgate_contract.ids import CheckpointId, SavepointName, StreamName
-from headgate_contract.restore import Refuse
+from headgate_contract.restore import Located, Refuse
 from headgate_control import Control
+from headgate_control.locating import snapshot_named
 
 
 class RestoreStream(LaunchingOperator, AskingOperator):
-    """Start `stream` from `snapshot` (an id, a savepoint's name, or None: what the rules choose).
+    """Start `stream` from `snapshot`: an id, a savepoint's name, the URL of its folder, or None (as the rules choose).
 
     What would be restored is decided before anything is touched: a restore that would be refused stops nothing. A
     stream that runs is then stopped, with a savepoint unless `savepoint_first` is false.
@@ -75,7 +76,8 @@ class RestoreStream(LaunchingOperator, AskingOperator):
         if isinstance(explained.decision, Refuse):
             raise RestoreRefused(f"stream {self.stream} is not restored: {explained.decision.reason}")
         self.log.info("stream %s: %s", self.stream, explained.decision.reason)
-        return explained.restores if named_snapshot(self.snapshot) is not None else None
+        named = named_snapshot(self.snapshot)
+        return explained.restores if named is not None and not isinstance(named, Located) else None
 
     def _stop_first(self, control: Control, me: TaskIdentity, until: float, keep: CheckpointId | None) -> None:
         savepoint = flag(self.savepoint_first, "savepoint_first")
@@ -102,9 +104,7 @@ class RestoreStream(LaunchingOperator, AskingOperator):
         }
 
 
-def named_snapshot(value: int | str | None) -> CheckpointId | SavepointName | None:
-    """What a person typed: a number is an id, anything else a savepoint's name."""
+def named_snapshot(value: int | str | None) -> CheckpointId | SavepointName | Located | None:
+    """What a person typed: a number is an id, what has a slash a place, anything else a savepoint's name."""
     text = optional_text(value)
-    if text is None:
-        return None
-    return CheckpointId(int(text)) if text.isdecimal() else SavepointName(text)
+    return snapshot_named(text) if text is not None else None

@@ -7,15 +7,19 @@ from typing import Annotated
 import typer
 
 from headgate_contract.ids import CheckpointId, SavepointName
+from headgate_contract.restore import Located
+from headgate_control.locating import snapshot_named
 
 FROM = Annotated[
     str | None,
-    typer.Option("--from", help="The snapshot's id or the savepoint's name [default: the newest].", metavar="ID|NAME"),
+    typer.Option(
+        "--from",
+        help="The snapshot's id, the savepoint's name, or the URL of its folder [default: the newest].",
+        metavar="ID|NAME|URL",
+    ),
 ]
 
 
-def snapshot_name(text: str | None) -> CheckpointId | SavepointName | None:
-    """Digits are an id; anything else is a name. Raises InvalidName."""
-    if text is None:
-        return None
-    return CheckpointId(int(text)) if text.isdecimal() else SavepointName(text)
+def snapshot_name(text: str | None) -> CheckpointId | SavepointName | Located | None:
+    """What a person has typed. Raises InvalidName."""
+    return snapshot_named(text) if text is not None else None

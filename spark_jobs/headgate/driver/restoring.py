@@ -24,7 +24,7 @@ from headgate.source.positions import INITIAL
 from headgate.state.descriptors import check_restorable
 from headgate.state.vertex import StatefulVertex
 from headgate_contract.errors import RestoreRefused, SnapshotDamaged
-from headgate_contract.fitting import JobShape, fit
+from headgate_contract.fitting import JobShape, as_brought, fit
 from headgate_contract.heartbeats import read_heartbeat
 from headgate_contract.ids import CheckpointId, Generation, VertexUid
 from headgate_contract.paths import StreamPaths
@@ -66,7 +66,7 @@ class Restorer:
         decision = self._setup.decision
         ref = decision.snapshot if isinstance(decision, RestoreFrom) else None
         files = SnapshotFiles(self._setup.store, ref) if ref is not None else None
-        metadata = self._fitting(files.metadata()) if files is not None else None
+        metadata = self._fitting(as_brought(files.metadata(), files.ref)) if files is not None else None
         opening = threading.Thread(target=self._open_engine, name="open", daemon=True)
         opening.start()
         cut = self._restore_cut(files, metadata)

@@ -6,12 +6,13 @@ import hashlib
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from headgate_contract import wire
 from headgate_contract.errors import ObjectMissing, SnapshotDamaged
 from headgate_contract.paths import METADATA
-from headgate_contract.snapshot import SnapshotKind, SnapshotMetadata, SnapshotRef, StateHandle, decode_metadata
+from headgate_contract.snapshot import SnapshotMetadata, SnapshotRef, StateHandle, decode_metadata
 from headgate_contract.store import ObjectStore
 
 
@@ -22,22 +23,22 @@ class SnapshotFiles:
     store: ObjectStore
     ref: SnapshotRef
 
+    @cached_property
+    def _store(self) -> ObjectStore:
+        return self.ref.store(self.store)
+
     def metadata(self) -> SnapshotMetadata:
         """The snapshot's metadata. Raises SnapshotDamaged if these are not the bytes that completed."""
         path = f"{self.ref.folder}/{METADATA}"
         try:
-            return decode_metadata(self.store.read(path), self.ref, path)
+            return decode_metadata(self._store.read(path), self.ref, path)
         except ObjectMissing:
             raise SnapshotDamaged(f"{path} of {self.ref} is missing") from None
-
-    def place(self, handle: StateHandle) -> str:
-        """Where a handle's file lies, from the root: a savepoint's files are named from its own folder."""
-        return handle.path if self.ref.kind is SnapshotKind.CHECKPOINT else f"{self.ref.folder}/{handle.path}"
 
     def read(self, handle: StateHandle) -> bytes:
         """The bytes of a small file, verified."""
         try:
-            data = self.store.read(self.place(handle))
+            data = self._store.read(self.ref.path(handle))
         except ObjectMissing:
             raise self._damaged(handle, "is missing") from None
         self._verify(handle, len(data), wire.sha256(data))
@@ -50,7 +51,7 @@ class SnapshotFiles:
 
     def _fetch_one(self, handle: StateHandle, local: Path) -> int:
         try:
-            length = self.store.download(self.place(handle), local)
+            length = self._store.download(self.ref.path(handle), local)
         except ObjectMissing:
             raise self._damaged(handle, "is missing") from None
         with local.open("rb") as file:
@@ -66,6 +67,6 @@ class SnapshotFiles:
 
     def _damaged(self, handle: StateHandle, what: str) -> SnapshotDamaged:
         return SnapshotDamaged(
-            f"{self.place(handle)} of {self.ref} {what}",
+            f"{self.ref.path(handle)} of {self.ref} {what}",
             hint="`headgate snapshots STREAM` lists the others, `--fall-back` takes the next older one",
         )

@@ -29,7 +29,7 @@ from headgate_contract.mailbox import Answer, Mailbox, Request, RequestKind
 from headgate_contract.records import GenerationStarted, SlotRecord, slot_log
 from headgate_contract.restore import Named, Newest, RestoreFacts, RestoreFrom, Rollback, StartFresh, decide_restore
 from headgate_contract.settings import Settings
-from headgate_contract.snapshot import SnapshotKind
+from headgate_contract.snapshot import SnapshotKind, SnapshotRef
 from headgate_contract.store import open_store
 from jobs.running_number import number
 from tests.runtime.driver.ledger_world import Faults
@@ -64,7 +64,8 @@ class LifeWorld:
         self.engine_class: type[StandInEngine] = StandInEngine
         self.points = KillPoints()
         self.written = 0
-        (base / "in").mkdir()
+        self.inputs = base / "in"
+        self.inputs.mkdir(parents=True)
 
     def write(self, files: int, rows: int = 20) -> None:
         """More input: ids go on, and each file has every key."""
@@ -74,12 +75,12 @@ class LifeWorld:
             table = pa.table({"id": pa.array(ids, pa.int64()), "key": pa.array([id % 7 for id in ids], pa.int64())})
             temporary = self.base / f"{ids[0]:08d}.tmp"
             pq.write_table(table, temporary)
-            temporary.rename(self.base / "in" / f"{ids[0]:08d}.parquet")
+            temporary.rename(self.inputs / f"{ids[0]:08d}.parquet")
 
     def plan(self) -> LinearPlan:
         job = headgate.Job("numbers")
         source = headgate.sources.files(
-            str(self.base / "in"), format="parquet", schema="id BIGINT, key BIGINT", max_files_per_trigger=2
+            str(self.inputs), format="parquet", schema="id BIGINT, key BIGINT", max_files_per_trigger=2
         )
         numbered = (
             job.source(self.source_uid, source, former_uids=self._former(self.source_uid))
@@ -110,7 +111,9 @@ class LifeWorld:
     def records(self) -> list[SlotRecord]:
         return [slot.record for slot in self.catalogue.slots]
 
-    def launch(self, snapshot: str | CheckpointId | None = None, leaves: Sequence[str] = ()) -> GenerationStarted:
+    def launch(
+        self, snapshot: str | CheckpointId | SnapshotRef | None = None, leaves: Sequence[str] = ()
+    ) -> GenerationStarted:
         """Append the next generation's start, with the decision that control would take."""
         catalogue = self.catalogue
         name = SavepointName(snapshot) if isinstance(snapshot, str) else snapshot
@@ -121,10 +124,11 @@ class LifeWorld:
         if leaves:
             assert isinstance(decision, RestoreFrom)
             decision = replace(decision, non_restored=tuple(VertexUid(uid) for uid in leaves))
+        foreign = isinstance(decision, RestoreFrom) and decision.snapshot.foreign
         started = GenerationStarted(
             generation=Generation(len(catalogue.generations) + 1),
             decision=decision,
-            first_checkpoint=catalogue.next_checkpoint,
+            first_checkpoint=catalogue.next_checkpoint.next() if foreign else catalogue.next_checkpoint,
             deployed=1,
             by="ann",
             host="here",
@@ -137,7 +141,7 @@ class LifeWorld:
 
     def begin(
         self,
-        snapshot: str | CheckpointId | None = None,
+        snapshot: str | CheckpointId | SnapshotRef | None = None,
         settings: Mapping[str, object] | None = None,
         leaves: Sequence[str] = (),
     ) -> Running:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,9 @@ from headgate_contract.mailbox import Outcome, RequestKind
 from headgate_contract.measures import CheckpointCost, RecoveryKind, RecoveryTime
 from headgate_contract.paths import METADATA, StreamPaths
 from headgate_contract.records import GenerationStarted, SnapshotCompleted, Stopped
-from headgate_contract.snapshot import SnapshotKind
+from headgate_contract.restore import Located
+from headgate_contract.snapshot import SnapshotKind, SnapshotRef
+from headgate_control.locating import locate
 from jobs.running_number import number
 from tests.runtime.driver.life_world import STREAM, LifeWorld
 from tests.runtime.driver.waiting import until
@@ -319,6 +323,41 @@ def test_f159_a_job_whose_vertices_were_renamed_goes_on_and_goes_back_as_if_they
     life.read_all()
     assert life.stop() is None
     world.check_output()
+
+
+def brought(folder: Path, to: LifeWorld) -> SnapshotRef:
+    """The snapshot in `folder`, as control finds it for another stream."""
+    return locate(to.store, to.catalogue, Located(str(folder)))
+
+
+def test_f145_a_savepoint_of_another_root_is_restored_and_needed_no_more_after_the_second_checkpoint(
+    world: LifeWorld, tmp_path: Path
+) -> None:
+    world.write(2)
+    life = world.begin()
+    life.read_all()
+    life.ask("sp", RequestKind.SAVEPOINT, name="before")
+    taken = tmp_path / "copy"
+    shutil.copytree(world.base / "root" / str(life.answer("sp").result["folder"]), taken)
+    world.write(1)
+    life.read_all()
+    assert life.stop() is None
+    other = LifeWorld(tmp_path / "other")
+    other.inputs, other.written = world.inputs, world.written
+    life = other.begin(brought(taken, other))
+    life.read_all()
+    life.until_completed(2)
+    shutil.rmtree(taken)
+    assert life.stop() is None
+    world.write(1)
+    other.written = world.written
+    life = other.begin()
+    life.read_all()
+    assert life.stop() is None
+    rows = other.output()
+    assert sorted(row["id"] for row in rows) == list(range(40, 80)), "what came behind the savepoint, each once"
+    expected = Counter(id % 7 for id in range(40))
+    assert all(min(row["number"] for row in rows if row["key"] == key) == expected[key] + 1 for key in range(7))
 
 
 def test_a_retired_checkpoint_that_a_dead_driver_had_not_deleted_is_deleted_by_the_next(world: LifeWorld) -> None:

@@ -95,8 +95,8 @@ def test_f84_a_savepoints_files_are_named_from_its_own_folder_and_a_checkpoints_
     store: ObjectStore,
 ) -> None:
     own = StateHandle("words.arrow", "state/words.arrow", 1, "00")
-    assert SnapshotFiles(store, ref_of(b"", savepoint=True)).place(own) == "here/state/words.arrow"
-    assert SnapshotFiles(store, ref_of(b"")).place(SHARED) == "shared/words.arrow"
+    assert ref_of(b"", savepoint=True).path(own) == "here/state/words.arrow"
+    assert ref_of(b"").path(SHARED) == "shared/words.arrow"
 
 
 def test_metadata_are_the_bytes_that_completed(store: ObjectStore) -> None:

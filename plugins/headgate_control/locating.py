@@ -1,0 +1,71 @@
+"""Finds the snapshot that a person names: by its number, its savepoint's name, or the place where it lies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from headgate_contract.catalogue import Catalogue
+from headgate_contract.errors import ObjectMissing, RestoreRefused, SnapshotUnknown
+from headgate_contract.ids import CheckpointId, SavepointName
+from headgate_contract.paths import METADATA, snapshot_at
+from headgate_contract.restore import Located
+from headgate_contract.snapshot import SnapshotRef, read_metadata
+from headgate_contract.store import ObjectStore
+from headgate_contract.wire import sha256
+
+
+def snapshot_named(text: str) -> CheckpointId | SavepointName | Located:
+    """Digits are an id, what has a slash is a place, anything else a name. Raises InvalidName."""
+    if "/" in text:
+        return Located(text)
+    return CheckpointId(int(text)) if text.isdecimal() else SavepointName(text)
+
+
+def locate(store: ObjectStore, catalogue: Catalogue, place: Located) -> SnapshotRef:
+    """The snapshot that lies there. Raises SnapshotUnknown, naming the place, if there is none.
+
+    One that this stream completed itself is the same wherever it was copied to. Any other is given a number of its own
+    here, above all that were given: its own would mean another snapshot in this log.
+    """
+    location, folder = snapshot_at(_url(place.url, store.url))
+    if f"{location}/".startswith(f"{store.url}/"):
+        root, folder = None, f"{location}/{folder}".removeprefix(f"{store.url}/")
+    else:
+        root = location
+    where = f"{folder}/{METADATA}"
+    try:
+        data = (store if root is None else store.elsewhere(root)).read(where)
+    except ObjectMissing:
+        raise SnapshotUnknown(
+            f"there is no snapshot at {place.url}: it has no {METADATA}", hint="name the folder that has it"
+        ) from None
+    metadata = read_metadata(data, where)
+    for own in catalogue.completed:
+        if (own.id, own.generation, own.metadata_sha256) == (metadata.id, metadata.generation, sha256(data)):
+            return replace(own, location=root, folder=folder)
+    if metadata.stream == catalogue.stream and catalogue.generation(metadata.generation) is not None:
+        raise RestoreRefused(
+            f"{place.url} is snapshot {metadata.id} of a stream {metadata.stream}, and the log of this one does not "
+            "tell of it: it was never completed, or is of another stream of that name",
+            hint="deploy the job under another name, and restore it there",
+        )
+    return SnapshotRef(
+        catalogue.next_checkpoint,
+        metadata.kind,
+        metadata.generation,
+        folder,
+        len(data),
+        sha256(data),
+        metadata.name,
+        location=root,
+        foreign=True,
+    )
+
+
+def _url(text: str, root: str) -> str:
+    if "://" in text:
+        return text.replace("s3a://", "s3://", 1)
+    if text.startswith(("/", "./", "../", "~")):
+        return f"file://{Path(text).expanduser().absolute().resolve()}"
+    return f"{root}/{text}"

@@ -1,0 +1,164 @@
+"""A snapshot that is named by its place: moved, copied, or of another stream or root."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from headgate_contract.errors import BadInput, CorruptObject, RestoreRefused, SnapshotUnknown
+from headgate_contract.heartbeats import StreamState
+from headgate_contract.ids import CheckpointId, Generation, SavepointName, StreamName
+from headgate_contract.restore import Located, Refuse, RestoreFrom
+from headgate_contract.snapshot import SnapshotRef, SourceState
+from headgate_control.locating import snapshot_named
+from tests.control.command_line import Cli
+from tests.control.world import STREAM, World, ids
+
+OTHER = StreamName("others")
+
+
+def move(world: World, ref: SnapshotRef, to: Path) -> Located:
+    """Move a savepoint's folder; its new place, as a person would give it."""
+    to.parent.mkdir(parents=True, exist_ok=True)
+    shutil.move(world.root / ref.folder, to)
+    return Located(f"file://{to}")
+
+
+def two_checkpoints_and_a_savepoint(world: World, stream: StreamName = STREAM) -> SnapshotRef:
+    world.deployed(stream)
+    world.started(stream=stream)
+    world.snapshot(stream=stream)
+    taken = world.snapshot("before", stream=stream)
+    world.snapshot(stream=stream)
+    world.beat(StreamState.FAILED, cause="disk full", stream=stream)
+    return taken
+
+
+def test_what_a_person_types_is_an_id_a_name_or_a_place() -> None:
+    assert snapshot_named("7") == CheckpointId(7)
+    assert snapshot_named("before-7") == SavepointName("before-7")
+    assert snapshot_named("s3://backup/before-3-g1") == Located("s3://backup/before-3-g1")
+    assert snapshot_named("./before") == Located("./before")
+
+
+def test_f146_a_savepoint_that_was_moved_is_restored_from_its_new_place(world: World) -> None:
+    taken = two_checkpoints_and_a_savepoint(world)
+    by_name = world.control().explain(STREAM, snapshot=SavepointName("before")).decision
+    place = move(world, taken, world.folder / "elsewhere" / "moved")
+    gone = world.control().explain(STREAM, snapshot=SavepointName("before")).decision
+    assert isinstance(gone, Refuse)
+    moved = world.control().explain(STREAM, snapshot=place).decision
+    assert isinstance(by_name, RestoreFrom)
+    assert isinstance(moved, RestoreFrom)
+    assert moved.snapshot == replace(taken, location=f"file://{world.folder}/elsewhere", folder="moved")
+    assert moved.rollbacks == by_name.rollbacks, "it is the same snapshot: what came before it stays published"
+    assert moved.reason == f"savepoint before (2) was named by its place, file://{world.folder}/elsewhere/moved"
+    launched = world.control().restore(STREAM, snapshot=place)
+    assert launched.decision == moved
+
+
+def test_f151_a_place_without_a_snapshot_fails_at_once_by_its_name_and_starts_nothing(world: World, cli: Cli) -> None:
+    two_checkpoints_and_a_savepoint(world)
+    nowhere = f"file://{world.folder}/nowhere/before-2-g1"
+    with pytest.raises(SnapshotUnknown, match=f"there is no snapshot at {nowhere}"):
+        world.control().restore(STREAM, snapshot=Located(nowhere))
+    result = cli("restore", STREAM, "--from", nowhere)
+    assert (result.code, len(world.catalogue().generations)) == (3, 1)
+    for nothing in ("file:///", "s3://bucket", "/"):
+        with pytest.raises(BadInput, match="is no snapshot's folder"):
+            world.control().explain(STREAM, snapshot=Located(nothing))
+
+
+def test_a_savepoint_of_another_stream_gets_a_number_here_and_takes_back_what_was_published(world: World) -> None:
+    taken = two_checkpoints_and_a_savepoint(world, OTHER)
+    two_checkpoints_and_a_savepoint(world)
+    control = world.control()
+    decision = control.explain(STREAM, snapshot=Located(taken.folder)).decision
+    assert isinstance(decision, RestoreFrom)
+    ref = decision.snapshot
+    assert (ref.id, ref.generation, ref.folder, ref.location, ref.foreign) == (4, 1, taken.folder, None, True)
+    assert [rollback.groups for rollback in decision.rollbacks] == [(1, 2, 3)]
+    launched = control.restore(STREAM, snapshot=Located(taken.folder))
+    started = world.catalogue().newest_generation
+    assert started is not None
+    assert (launched.decision, started.decision, started.first_checkpoint) == (decision, decision, 5)
+    control.cancel(STREAM)
+
+
+def test_a_crash_right_after_it_restores_it_again_and_what_follows_stands_on_it(world: World) -> None:
+    place = move(world, two_checkpoints_and_a_savepoint(world, OTHER), world.folder / "backup" / "before")
+    two_checkpoints_and_a_savepoint(world)
+    decision = world.control().explain(STREAM, snapshot=place).decision
+    assert isinstance(decision, RestoreFrom)
+    first = decision.snapshot.id.next()
+    started = world.started(decision)
+    world.store.delete("streams/orders/slots/00000005.json")
+    world.slot(replace(started, first_checkpoint=first))
+    world.beat(StreamState.FAILED, cause="disk full")
+    again = world.control().explain(STREAM).decision
+    assert isinstance(again, RestoreFrom)
+    assert again.snapshot == decision.snapshot
+    assert again.reason == "generation 2 itself was started from it and completed none since"
+    own = world.snapshot()
+    catalogue = world.catalogue()
+    assert ids(catalogue.history) == [own.id, decision.snapshot.id]
+    assert catalogue.lineage(own) == {own.id}
+
+
+def test_a_life_number_of_another_stream_may_be_any(world: World) -> None:
+    world.deployed(OTHER)
+    for _ in range(3):
+        world.started(stream=OTHER)
+    taken = world.snapshot("late", stream=OTHER)
+    world.deployed()
+    decision = world.control().explain(STREAM, snapshot=Located(taken.folder)).decision
+    assert isinstance(decision, RestoreFrom)
+    assert decision.snapshot.generation == Generation(3)
+    world.control().restore(STREAM, snapshot=Located(taken.folder))
+    assert world.catalogue().newest_generation is not None
+
+
+def test_a_checkpoint_of_another_root_brings_its_shared_files_along(world: World, tmp_path: Path) -> None:
+    two_checkpoints_and_a_savepoint(world, OTHER)
+    ref = world.catalogue(OTHER).completed[0]
+    world.root.rename(tmp_path / "old-root")
+    world.root.mkdir()
+    world.deployed()
+    place = Located(f"{tmp_path}/old-root/{ref.folder}/_metadata")
+    decision = world.control().explain(STREAM, snapshot=place)
+    assert isinstance(decision.decision, RestoreFrom)
+    assert decision.decision.snapshot.location == f"file://{tmp_path}/old-root"
+    assert decision.checked[decision.decision.snapshot.id] == "good"
+
+
+def test_a_file_that_is_damaged_at_the_new_place_is_refused_by_name(world: World) -> None:
+    place = move(world, two_checkpoints_and_a_savepoint(world, OTHER), world.folder / "backup" / "before")
+    world.deployed()
+    (world.folder / "backup" / "before" / "positions.bin").write_bytes(b"positions of snapshot 9\n")
+    with pytest.raises(RestoreRefused, match=r"before/positions\.bin has another checksum"):
+        world.control().restore(STREAM, snapshot=place)
+    (world.folder / "backup" / "before" / "_metadata").write_bytes(b"torn")
+    with pytest.raises(CorruptObject, match="_metadata"):
+        world.control().restore(STREAM, snapshot=place)
+
+
+def test_one_that_this_streams_log_does_not_know_is_refused_if_it_may_be_its_own(world: World) -> None:
+    two_checkpoints_and_a_savepoint(world)
+    shutil.copytree(world.root / world.catalogue().completed[0].folder, world.root / "attempt")
+    metadata = (world.root / "attempt" / "_metadata").read_bytes()
+    (world.root / "attempt" / "_metadata").write_bytes(metadata.replace(b'"created_ms":0', b'"created_ms":1'))
+    with pytest.raises(RestoreRefused, match="the log of this one does not tell of it"):
+        world.control().restore(STREAM, snapshot=Located(f"{world.root}/attempt"))
+
+
+def test_what_a_socket_sent_to_another_stream_cannot_be_read_again_here(world: World) -> None:
+    world.deployed(OTHER)
+    world.started(stream=OTHER)
+    lines = {"lines": SourceState("lines", "socket", {"segment": 1})}
+    taken = world.snapshot("before", stream=OTHER, sources=lines)
+    world.deployed()
+    with pytest.raises(RestoreRefused, match="what its socket has sent is in a log of the stream that took it"):
+        world.control().restore(STREAM, snapshot=Located(taken.folder))
