@@ -12,13 +12,18 @@ if TYPE_CHECKING:
     from headgate import sinks, sources
     from headgate.job.job import Job, KeyedStream, Stream
     from headgate.step.aggregates import avg, count, max, min, sum
+    from headgate.step.operator_state import BroadcastState, ListState, SingleState, UnionListState
     from headgate.step.operators import Keyed
     from headgate_contract.errors import SuppressRestarts
 
 _HOMES = {
+    "BroadcastState": "headgate.step.operator_state",
     "Job": "headgate.job.job",
     "KeyedStream": "headgate.job.job",
+    "ListState": "headgate.step.operator_state",
+    "SingleState": "headgate.step.operator_state",
     "Stream": "headgate.job.job",
+    "UnionListState": "headgate.step.operator_state",
     "Keyed": "headgate.step.operators",
     "SuppressRestarts": "headgate_contract.errors",
     "avg": "headgate.step.aggregates",
@@ -29,11 +34,15 @@ _HOMES = {
 }
 
 __all__ = [
+    "BroadcastState",
     "Job",
     "Keyed",
     "KeyedStream",
+    "ListState",
+    "SingleState",
     "Stream",
     "SuppressRestarts",
+    "UnionListState",
     "avg",
     "count",
     "max",

@@ -12,8 +12,9 @@ import pytest
 from headgate.coordinator import coordinator, messages, pending, policy, reasons
 from headgate.coordinator import requests as deciding
 from headgate.driver import ledger, restoring, shared_state, snapshots
+from headgate.recovery import operator_state as recovered_operator_state
 from headgate.recovery import state as recovered_state
-from headgate_contract import fitting, restore, settings, snapshot
+from headgate_contract import fitting, operator_state, restore, settings, snapshot
 from headgate_contract.errors import RestoreRefused, StorageError
 from headgate_contract.ids import CheckpointId
 from headgate_control import requests, watch
@@ -548,3 +549,22 @@ def _(patch: Patch) -> None:
         return replace(restored, versions=versions)
 
     everywhere(patch, restore_vertex, swapped)
+
+
+@reverses(64, "list and union state stays where it was; what has no subtask any more is left")
+def _(patch: Patch) -> None:
+    def kept(parts: tuple[list[Any], ...], parallelism: int) -> tuple[list[Any], ...]:
+        return (*parts[:parallelism], *([] for _ in range(parallelism - len(parts))))
+
+    patch.setattr(recovered_operator_state, "_dealt_out", kept)
+
+
+@reverses(155, "state that cannot be split goes with any parallelism")
+def _(patch: Patch) -> None:
+    patch.setattr(operator_state.OperatorState, "is_bound", property(lambda state: False))
+
+
+@reverses(156, "operator state begins anew with every life")
+def _(patch: Patch) -> None:
+    restored = recovered_operator_state.restored_states
+    everywhere(patch, restored, lambda stored, declared, parallelism: restored({}, declared, parallelism))

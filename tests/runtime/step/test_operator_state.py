@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from headgate.job.job import Job
 from headgate.step.operator_state import LARGEST, SubtaskStates, no_state, states_after
@@ -169,6 +172,47 @@ def test_an_attempt_that_does_not_count_leaves_nothing(directory: Path) -> None:
 def test_a_batch_that_changes_nothing_keeps_the_very_states() -> None:
     states = {"noted": OperatorState(LIST, ([1], [2]))}
     assert states_after("notes", states, {0: {}, 1: {}}) is states
+
+
+writes = st.lists(
+    st.tuples(
+        st.dictionaries(st.integers(0, 2), st.lists(st.integers(0, 9), max_size=3)),  # what each subtask adds
+        st.dictionaries(st.sampled_from("abc"), st.one_of(st.none(), st.integers(0, 9))),  # what is put; None: removed
+    ),
+    max_size=5,
+)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(writes)
+def test_whatever_the_subtasks_write_the_states_are_what_plain_lists_and_a_dict_would_be(
+    batches: list[tuple[dict[int, list[int]], dict[str, int | None]]],
+) -> None:
+    states = {"list": no_state(LIST, 3), "union": no_state(UNION, 3), "map": no_state(BROADCAST, 3)}
+    lists: list[list[int]] = [[], [], []]
+    entries: dict[str, int] = {}
+    for added, put in batches:
+        changes = {}
+        for subtask in range(3):
+            own = SubtaskStates("notes", subtask, states)
+            for element in added.get(subtask, []):
+                own.named("list").add(element)
+                own.named("union").add(element)
+            for key, value in put.items():
+                if ord(key) % 3 == subtask:  # as if the records that decide about it shared a key
+                    if value is None:
+                        own.named("map").remove(key)
+                    else:
+                        own.named("map").put(key, value)
+            changes[subtask] = json.loads(json.dumps(own.changes()))
+        states = dict(states_after("notes", states, changes))
+        for subtask, elements in added.items():
+            lists[subtask] += elements
+        entries = {key: value for key, value in {**entries, **put}.items() if value is not None}
+        assert states["list"].parts == states["union"].parts == tuple(lists)
+        assert states["map"].parts == (entries,)
+        for subtask in range(3):
+            assert SubtaskStates("notes", subtask, states).named("union").get_all() == [*lists[0], *lists[1], *lists[2]]
 
 
 # ---- what is refused
