@@ -18,6 +18,8 @@ SEED ?= 1
 KILLS ?= 20
 SEEDS ?= 2000
 BACKEND ?= both
+SECONDS ?= 60
+ROUNDS ?= 3
 BREAK ?=
 NUMBERS ?= all
 KEEP ?=
@@ -26,7 +28,7 @@ ARGS ?=
 .PHONY: help
 help: ## this list
 	@echo "Headgate: make <target>"
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: ## make .venv equal to the lock (needs Python 3.11 and Java 17+; safe to repeat)
@@ -86,7 +88,12 @@ simulate: $(STAMP) ## the protocol under faults, without Spark, SEEDS times (BRE
 
 .PHONY: bench-quick
 bench-quick: $(STAMP) ## a keyed count against the stateless floor, in one run
-	$(PY) benchmarks/quick.py
+	PYTHONPATH=plugins:spark_jobs:. $(PY) -m benchmarks.quick
+
+.PHONY: bench-checkpoint
+bench-checkpoint: $(STAMP) ## what checkpoints cost a running stream, on an idle machine (SECONDS= a turn, ROUNDS=, BACKEND=hashmap|rocksdb)
+	PYTHONPATH=plugins:spark_jobs:. $(PY) -m benchmarks.checkpoint --seconds $(SECONDS) --rounds $(ROUNDS) \
+		$(if $(filter both,$(BACKEND)),,--backend $(BACKEND))
 
 .PHONY: clean
 clean: ## remove what tools, tests and the demo left behind (not .venv)

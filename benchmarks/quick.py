@@ -16,44 +16,23 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(REPOSITORY / "plugins"), str(REPOSITORY / "spark_jobs")]
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
-import pyarrow as pa  # noqa: E402
-from pyspark.sql import DataFrame  # noqa: E402
-from pyspark.sql import functions as F  # noqa: E402
-
-import headgate  # noqa: E402
-from headgate.driver.engine import EngineSetup, MicroBatch  # noqa: E402
-from headgate.driver.lives import Lives  # noqa: E402
-from headgate.driver.points import KillPoints  # noqa: E402
-from headgate.driver.pulse import Heart  # noqa: E402
-from headgate.driver.setup import LifeSetup  # noqa: E402
-from headgate.job.plan import linear_plan  # noqa: E402
-from headgate.spark.chain import SUBTASK, add_key, apply_transforms  # noqa: E402
-from headgate.spark.engine import SparkEngine  # noqa: E402
-from headgate.spark.session import start_session  # noqa: E402
-from headgate_contract.catalogue import read_catalogue  # noqa: E402
-from headgate_contract.ids import CheckpointId, Generation, StreamName  # noqa: E402
-from headgate_contract.records import Deployed, GenerationStarted, decision_log, slot_log  # noqa: E402
-from headgate_contract.restore import StartFresh  # noqa: E402
-from headgate_contract.settings import Settings  # noqa: E402
-from headgate_contract.store import open_store  # noqa: E402
+from benchmarks.one_life import SharedSession, counting_job, live
+from headgate.driver.engine import EngineSetup, MicroBatch
+from headgate.job.plan import linear_plan
+from headgate.spark.chain import SUBTASK, add_key, apply_transforms
+from headgate.spark.session import start_session
+from headgate_contract.settings import Settings
 
 WARM_UP = 3
 TARGETS = {200_000: 0.6, 1_000: 1 / 1.3}
 
 
-def counting_job(rows: int, keys: int) -> headgate.Job:
-    job = headgate.Job("bench")
-    records = job.source("records", headgate.sources.rate(rows_per_batch=rows))
-    keyed = records.transform(lambda df: df.select(F.pmod(F.col("value") * 2654435761, F.lit(keys)).alias("key")))
-    keyed.key_by("key").aggregate("counts", n=headgate.count()).sink("out", headgate.sinks.discard())
-    return job
-
-
-class TimedEngine(SparkEngine):
-    """Notes when each micro-batch ended, asks for the end after `batches`, and leaves the session to the next round."""
+class TimedEngine(SharedSession):
+    """Notes when each micro-batch ended, and asks for the end after `batches`."""
 
     def __init__(self, setup: EngineSetup, batches: int, enough: Callable[[], None]) -> None:
         super().__init__(setup)
@@ -70,59 +49,10 @@ class TimedEngine(SparkEngine):
 
         super().begin(position, timed)
 
-    def stop(self) -> None:
-        self._session = None
-        super().stop()
-
 
 def headgate_round(base: Path, settings: Settings, rows: int, keys: int, batches: int) -> list[float]:
     """One life; the times between the ends of its micro-batches."""
-    store, stream = open_store(str(base / "root")), StreamName("bench")
-    now = time.time_ns() // 1_000_000
-    deployed = Deployed(
-        job="", job_sha256="", directory=str(base), settings=settings.given, plan={}, by="bench", at_ms=now
-    )
-    decision_log(store, stream).append(None, deployed)
-    started = GenerationStarted(
-        generation=Generation(1),
-        decision=StartFresh("bench"),
-        first_checkpoint=CheckpointId(1),
-        deployed=1,
-        by="bench",
-        host="",
-        at_ms=now,
-        launch="bench",
-        log="",
-    )
-    slots = slot_log(store, stream)
-    slots.append(None, started)
-    plan = linear_plan(counting_job(rows, keys))
-    life: list[Lives] = []
-    setup = EngineSetup(
-        stream=stream, generation=Generation(1), plan=plan, settings=settings, directory=base / "engine"
-    )
-    engine = TimedEngine(setup, batches, lambda: life[0].ask_to_stop("enough"))
-    heart = Heart(store, stream, Generation(1))
-    heart.start(2000, "")
-    life.append(
-        Lives(
-            LifeSetup(
-                store=store,
-                stream=stream,
-                started=started,
-                catalogue=read_catalogue(store, stream),
-                slots=slots,
-                settings=settings,
-                plan=plan,
-                work=base / "work",
-                engine=engine,
-                points=KillPoints(),
-            ),
-            heart,
-        )
-    )
-    life[0].run()
-    heart.close()
+    engine = live(base, settings, counting_job(rows, keys), lambda setup, enough: TimedEngine(setup, batches, enough))
     return _between(engine.ends[:batches])
 
 

@@ -19,6 +19,7 @@ from headgate_contract.heartbeats import StreamState
 from headgate_contract.history import read_history
 from headgate_contract.ids import SavepointName
 from headgate_contract.mailbox import Outcome, RequestKind
+from headgate_contract.measures import RecoveryKind, RecoveryTime
 from headgate_contract.paths import StreamPaths
 from headgate_contract.records import Restarted, SnapshotCompleted, Stopped
 from jobs.running_number import number
@@ -106,6 +107,11 @@ def test_it_goes_on_from_the_newest_checkpoint_and_replays_what_lies_behind_it(t
     world.check_output()
     (restart,) = restarts(world)
     assert restart.snapshot == newest
+    told = [event for event in read_history(world.store, STREAM) if event.what == "restart"]
+    (way,) = [event.measures for event in told if event.measures]
+    assert isinstance(way, RecoveryTime)
+    assert (way.kind, way.snapshot, way.detect_ms) == (RecoveryKind.RESTART, newest, 0.0)
+    assert min(way.redeploy_ms, way.load_state_ms, way.reset_source_ms, way.reset_sink_ms, way.loaded_bytes) > 0
     assert 0 < life.heart.progress.replayed <= 140
     completed = [record.snapshot.id for record in world.records if isinstance(record, SnapshotCompleted)]
     assert completed == sorted(set(completed))
