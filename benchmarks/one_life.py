@@ -19,6 +19,7 @@ from headgate.driver.setup import LifeSetup
 from headgate.job.plan import linear_plan
 from headgate.spark.engine import SparkEngine
 from headgate_contract.catalogue import read_catalogue
+from headgate_contract.heartbeats import StreamState
 from headgate_contract.ids import CheckpointId, Generation, StreamName
 from headgate_contract.records import Deployed, GenerationStarted, decision_log, slot_log
 from headgate_contract.restore import StartFresh
@@ -83,6 +84,7 @@ def live(
     engine = engine_of(setup, lambda: lives[0].ask_to_stop("enough"))
     heart = Heart(store, STREAM, Generation(1))
     heart.start(2000, "")
+    heart.become(StreamState.RESTORING)
     lives.append(
         Lives(
             LifeSetup(
