@@ -95,6 +95,7 @@ def test_a_record_without_a_key_fails_the_stream_by_name(stream):
     under_fire, launched = stream
     under_fire.given.mkdir(parents=True)
     pq.write_table(pa.table({"id": [1, 2], "key": pa.array([7, None], pa.int64())}), under_fire.given / "a.parquet")
+    under_fire.settings = {"restart-strategy.type": "none"}
     under_fire.deploy()
     first = under_fire.start(wait=False)
     launched.append(first)

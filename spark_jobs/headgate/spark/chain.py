@@ -112,6 +112,9 @@ def _first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
 
 
+_DIED = "Python worker exited unexpectedly"
+
+
 def root_cause(error: BaseException) -> str:
     """What went wrong in a Python worker or in the JVM, in a line, without Spark's wrapping."""
     text = str(error)
@@ -122,5 +125,7 @@ def root_cause(error: BaseException) -> str:
             kind, colon, rest = line.partition(":")
             if colon and not line.startswith("File ") and kind.replace(".", "").replace("_", "").isalnum():
                 return f"{kind.rsplit('.', 1)[-1]}: {rest.strip()}"
+    if _DIED in text:
+        return "a Python worker exited unexpectedly: it crashed, or was killed, for its memory perhaps"
     caused = [line for line in lines if line.startswith("Caused by:")]
     return (caused[-1] if caused else _first_line(error))[:2000]

@@ -43,7 +43,7 @@ DEFAULTS = {
 }
 
 _LOSING = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles")
-_MASTER = re.compile(r"local(\[(\*|\d+)])?")
+_MASTER = re.compile(r"local(\[(\*|\d+)])?|local-cluster\[\d+,\d+,\d+]")
 
 
 def spark_settings(settings: Settings) -> dict[str, str]:
@@ -66,7 +66,7 @@ def _check(settings: Settings) -> None:
     if not _MASTER.fullmatch(settings["spark.master"]):
         raise BadConfiguration(
             f"spark.master is {settings['spark.master']!r}: a driver and its workers are on one host",
-            hint="it is local[N], with the number of tasks that may run at once",
+            hint="it is local[N], with the number of tasks that may run at once, or local-cluster[EXECUTORS,CORES,MB]",
         )
     for key in _LOSING:
         if settings.spark.get(key, "false").strip().lower() != "false":
