@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate_contract.durations import Duration
-from headgate_contract.errors import BadConfiguration, BadInput
+from headgate_contract.errors import BadInput
 from headgate_contract.history import Event, read_history
 from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName, StreamName
 from headgate_contract.mailbox import Answer, Request, RequestKind
@@ -23,7 +23,7 @@ from headgate_contract.snapshot import SavepointOrigin, SnapshotRef
 from headgate_contract.store import ObjectStore, open_store
 from headgate_control.catalogues import Catalogues
 from headgate_control.deploy import Checker, Deployer, Programs, warnings_of
-from headgate_control.environment import OPTIONS, environment_of_drivers
+from headgate_control.environment import OPTIONS, environment_of_drivers, options_of
 from headgate_control.explain import Question, explain
 from headgate_control.journal import Journal
 from headgate_control.launch import Launcher
@@ -92,7 +92,7 @@ class Control:
 
         `options` go to fsspec (endpoint, credentials), here and in the drivers; $HEADGATE_ROOT_OPTIONS by default.
         """
-        chosen = dict(options) if options is not None else _options_of_environment()
+        chosen = dict(options) if options is not None else options_of(os.environ)
         store = open_store(root, chosen)
         added = {OPTIONS: json.dumps(chosen)} if chosen else {}
         return cls(store, programs=programs or Programs(), added=added, by=by or somebody())
@@ -387,19 +387,6 @@ def somebody() -> str:
         return f"{getpass.getuser()}@{this_host()}"
     except (KeyError, OSError):  # a user id without a name, as containers have
         return f"uid {os.getuid()}@{this_host()}"
-
-
-def _options_of_environment() -> dict[str, Any]:
-    text = os.environ.get(OPTIONS)
-    if not text:
-        return {}
-    try:
-        options = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise BadConfiguration(f"${OPTIONS} is not JSON: {error}") from None
-    if not isinstance(options, dict):
-        raise BadConfiguration(f"${OPTIONS} should be a JSON object")
-    return options
 
 
 def _wanted(snapshot: CheckpointId | SavepointName | Located | None) -> Newest | Named | Located:

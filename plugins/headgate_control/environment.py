@@ -7,13 +7,16 @@ needs, and looks like a secret, is let through by name in $HEADGATE_PASS_ENV (na
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import headgate_contract
+from headgate_contract.errors import BadConfiguration
 
 PASS = "HEADGATE_PASS_ENV"
 OPTIONS = "HEADGATE_ROOT_OPTIONS"
@@ -40,6 +43,20 @@ def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
     """What is left of `environ` for a driver."""
     passed = frozenset(name.strip() for name in environ.get(PASS, "").split(",") if name.strip())
     return {name: value for name, value in environ.items() if not is_withheld(name, value, passed)}
+
+
+def options_of(environ: Mapping[str, str]) -> dict[str, Any]:
+    """The root's fsspec options that `environ` carries. Raises BadConfiguration."""
+    text = environ.get(OPTIONS)
+    if not text:
+        return {}
+    try:
+        options = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise BadConfiguration(f"${OPTIONS} is not JSON: {error}") from None
+    if not isinstance(options, dict):
+        raise BadConfiguration(f"${OPTIONS} should be a JSON object")
+    return options
 
 
 def python_path(folders: Iterable[str], existing: str) -> str:

@@ -6,7 +6,15 @@ import sys
 
 import pytest
 
-from headgate_control.environment import environment_of_drivers, is_withheld, python_path, without_secrets
+from headgate_contract.errors import BadConfiguration
+from headgate_control.environment import (
+    OPTIONS,
+    environment_of_drivers,
+    is_withheld,
+    options_of,
+    python_path,
+    without_secrets,
+)
 
 
 @pytest.mark.parametrize(
@@ -81,3 +89,11 @@ def test_a_driver_runs_sparks_workers_on_the_same_python_and_finds_the_contract(
     assert environment["PYTHONPATH"].split(":")[1].endswith("/spark_jobs")
     assert environment["HEADGATE_ROOT_OPTIONS"] == "{}"
     assert "DB_PASSWORD" not in environment
+
+
+def test_the_roots_options_are_a_json_object() -> None:
+    assert options_of({}) == {}
+    assert options_of({OPTIONS: '{"key": "a"}'}) == {"key": "a"}
+    for wrong in ("{", "[1]"):
+        with pytest.raises(BadConfiguration, match="JSON"):
+            options_of({OPTIONS: wrong})

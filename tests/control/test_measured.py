@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
+from headgate_contract.heartbeats import Progress, read_heartbeat, write_heartbeat
 from headgate_contract.history import Event, record_event
 from headgate_contract.ids import CheckpointId, Generation, SavepointName, VertexUid
 from headgate_contract.measures import CheckpointCost, Measures, RecoveryKind, RecoveryTime
@@ -158,6 +160,19 @@ def test_a_start_without_state_loads_none(world: World) -> None:
     predicted = world.control().explain(STREAM, fresh=True).prediction
     assert predicted is not None
     assert (predicted.load_state_ms, predicted.expected_ms) == (0.0, 8150.0)
+
+
+def test_status_tells_of_the_last_checkpoint(world: World, cli: Cli) -> None:
+    world.deployed()
+    world.started()
+    world.beat()
+    assert "the last one took" not in cli("status", "orders").out
+    seen = read_heartbeat(world.store, STREAM, Generation(1))
+    assert seen is not None
+    assert seen.heartbeat is not None
+    progress = Progress(checkpoints=3, extra={"checkpoint_ms": 51.4, "checkpoint_bytes": 4096.0})
+    write_heartbeat(world.store, replace(seen.heartbeat, progress=progress))
+    assert "3 checkpoints (0 failed); the last one took 51 ms and uploaded 4.0 kb" in cli("status", "orders").out
 
 
 def test_spreads_times_and_sizes_are_told_as_people_read_them() -> None:

@@ -11,6 +11,7 @@ from rich.live import Live
 from rich.table import Table
 
 from headgate_contract.errors import BadInput
+from headgate_contract.heartbeats import Progress
 from headgate_contract.history import Event
 from headgate_contract.ids import Generation
 from headgate_contract.restart import RestartAfter
@@ -22,7 +23,7 @@ from headgate_control.control import Control
 from headgate_control.explain import as_text
 from headgate_control.logs import follow as follow_log
 from headgate_control.outcomes import GAVE_UP, StreamStatus
-from headgate_control.telling import moment
+from headgate_control.telling import moment, size, took
 
 _FOLLOW_S = 0.3
 
@@ -180,8 +181,15 @@ def _progress(one: StreamStatus) -> str | None:
     done = one.progress
     return (
         f"{done.batches} batches, {done.records} records ({done.replayed} replayed), {done.checkpoints} checkpoints"
-        f" ({done.failed_checkpoints} failed)"
+        f" ({done.failed_checkpoints} failed){_last_checkpoint(done)}"
     )
+
+
+def _last_checkpoint(done: Progress) -> str:
+    if "checkpoint_ms" not in done.extra:
+        return ""
+    told = f"{took(done.extra['checkpoint_ms'])} and uploaded {size(done.extra.get('checkpoint_bytes'))}"
+    return f"; the last one took {told}"
 
 
 def _restart(one: StreamStatus) -> str | None:
