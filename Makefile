@@ -17,6 +17,7 @@ PURE := not spark and not airflow and not servers and not e2e and not slow
 SEED ?= 1
 KILLS ?= 20
 SEEDS ?= 2000
+CELLS ?= *
 BACKEND ?= both
 SECONDS ?= 60
 ROUNDS ?= 3
@@ -81,6 +82,10 @@ demo: $(STAMP) ## the whole story: Airflow, a stream, a crash, a restore, an exa
 .PHONY: crash-demo
 crash-demo: $(STAMP) ## kill a driver KILLS times at moments from SEED and check every record (BACKEND=hashmap|rocksdb|both, BREAK=)
 	$(PY) scripts/crash_demo.py --seed $(SEED) --kills $(KILLS) --backend $(BACKEND) $(if $(BREAK),--break $(BREAK))
+
+.PHONY: crash-matrix
+crash-matrix: $(STAMP) ## kill a driver before and after each step of the protocol, on Spark (CELLS=rocksdb:*-slot, SEED=, BREAK=)
+	$(PY) scripts/crash_matrix.py --seed $(SEED) --cells '$(CELLS)' $(if $(BREAK),--break $(BREAK))
 
 .PHONY: simulate
 simulate: $(STAMP) ## the protocol under faults, without Spark, SEEDS times (BREAK= plants a fault; ARGS="--seed 7 --trace" replays)

@@ -75,12 +75,26 @@ class StreamUnderFire:
         with patch.dict(os.environ, mine):  # Control keeps a copy for its drivers
             return Control.open(self.root, by="the crash test")
 
-    def deploy(self) -> None:
+    def deploy(self, extra: Mapping[str, str] | None = None) -> None:
         settings = {**SETTINGS, "state.backend.type": self.backend, **self.settings}
-        self.control().deploy(self.name, self.job, settings, directory=self.base)
+        self.control(extra).deploy(self.name, self.job, settings, directory=self.base)
 
     def start(self, *, extra: Mapping[str, str] | None = None, wait: bool = True, kill_old: bool = True) -> Launched:
         return self.control(extra).start(self.name, wait=wait, kill_old=kill_old)
+
+    def start_killed_at(self, point: str) -> Launched:
+        """Start a life that will be killed at `point`, or `point#N`: the N-th time that it comes by."""
+        marker = self._marker(point)
+        marker.unlink(missing_ok=True)
+        return self.start(extra={"HEADGATE_TEST_POINT": f"SIGKILL@{point}:{marker}"}, wait=False)
+
+    def wait_killed(self, launched: Launched, point: str, timeout_s: float = 120) -> None:
+        """Until that life is gone; the marker that it left must say that it was killed there."""
+        wait_gone(launched.process.pid, timeout_s)
+        assert self._marker(point).exists(), f"{point} did not kill generation {launched.generation}: {launched.log}"
+
+    def _marker(self, point: str) -> Path:
+        return self.base / f"killed-{point}"
 
     def catalogue(self) -> Catalogue:
         return read_catalogue(open_store(self.root), StreamName(self.name))

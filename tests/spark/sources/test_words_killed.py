@@ -10,7 +10,6 @@ import pytest
 
 from headgate.source.line_ranges import LineView
 from headgate_contract.restore import RestoreFrom
-from headgate_control.outcomes import Launched
 from scripts.text_server import TextServer, make_text
 from tests.crash.fire import SETTINGS, StreamUnderFire, kill_group, wait_gone
 from tests.runtime.source.logs import lines_from, make_log
@@ -29,15 +28,6 @@ class Words(StreamUnderFire):
     def deploy(self) -> None:
         settings = {key: value for key, value in SETTINGS.items() if key != "execution.checkpointing.interval"}
         self.control().deploy(self.name, JOB, settings, directory=self.base)
-
-    def start_killed_at(self, point: str) -> Launched:
-        """Start a life that will be killed at `point`."""
-        marker = self.base / f"marker-{point}"
-        return self.start(extra={"HEADGATE_TEST_POINT": f"SIGKILL@{point}:{marker}"}, wait=False)
-
-    def wait_killed(self, launched: Launched, point: str) -> None:
-        wait_gone(launched.process.pid, PATIENCE_S)
-        assert (self.base / f"marker-{point}").exists(), launched.log
 
     def counts(self) -> dict[str, int]:
         """The newest count of each word that a plain reader of the output finds; no count stands there twice."""
@@ -63,10 +53,10 @@ def test_words_are_counted_once_over_kills_inside_and_between_micro_batches(tmp_
     stream.control().checkpoint(stream.name)
     (checkpoint,) = stream.catalogue().snapshots
     server.held_at = TEXT.line_ends[len(LINES) // 2] + 5
-    stream.wait_killed(first, "after-step#8")
+    stream.wait_killed(first, "after-step#8", PATIENCE_S)
     second = stream.start_killed_at("before-batch#5")
     server.held_at = TEXT.line_ends[len(LINES) * 3 // 4] + 5
-    stream.wait_killed(second, "before-batch#5")
+    stream.wait_killed(second, "before-batch#5", PATIENCE_S)
     server.held_at = len(TEXT.data)
     third = stream.start(wait=False)
     try:

@@ -1,0 +1,64 @@
+"""Kills a driver before and after each step of the protocol, on each backend, and checks every record of its output."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import time
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "plugins")]
+
+from headgate_contract.errors import HeadgateError  # noqa: E402
+from tests.crash.matrix import CELLS, Cell, CellRun  # noqa: E402
+
+
+def main() -> int:
+    arguments = _arguments()
+    cells = [cell for cell in CELLS if any(fnmatchcase(str(cell), wanted) for wanted in arguments.cells.split(","))]
+    if not cells:
+        print(f"no cell is named {arguments.cells}; there are: {', '.join(map(str, CELLS))}")
+        return 2
+    passed = sum(_passes(cell, arguments) for cell in cells)
+    print(f"crash matrix: {len(cells)} cells, {passed} passed, {len(cells) - passed} failed")
+    return 0 if passed == len(cells) else 1
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=1, help="chooses at which checkpoint each cell's kill comes")
+    parser.add_argument(
+        "--cells", default="*", help="some cells only: rocksdb:before-slot, *:after-*, several by comma"
+    )
+    parser.add_argument("--engine", choices=("spark", "stand-in"), default="spark")
+    parser.add_argument("--break", dest="fault", default="", help="plant a fault: cells must then fail")
+    parser.add_argument("--keep", action="store_true", help="leave the files of the cells that failed")
+    return parser.parse_args()
+
+
+def _passes(cell: Cell, arguments: argparse.Namespace) -> bool:
+    base = Path(tempfile.mkdtemp(prefix=f"headgate-cell-{cell.backend}-{cell.point}-"))
+    run = CellRun(cell, base, engine=arguments.engine, seed=arguments.seed, fault=arguments.fault)
+    began, ok = time.monotonic(), False
+    try:
+        said, ok = run.run(), True
+    except (AssertionError, HeadgateError) as error:
+        said = str(error)
+    finally:
+        run.end()
+    print(f"{cell}: {'ok' if ok else 'FAILED'} in {time.monotonic() - began:.0f} s: {said}", flush=True)
+    if ok or not arguments.keep:
+        shutil.rmtree(base, ignore_errors=True)
+    else:
+        print(f"  its files: {base}")
+    return ok
+
+
+if __name__ == "__main__":
+    os.chdir(REPOSITORY)
+    sys.exit(main())

@@ -1,0 +1,148 @@
+"""The crash matrix: a driver is killed before and after each step of a checkpoint, and of a restore's seeding.
+
+A cell is one place and one backend. It passes only if the kill hit where it was meant to, with something to lose, and
+the next lives brought the output to the truth and left nothing behind. Checkpoints are asked for by hand, each when
+there are new records: so it is known which one the kill hits.
+"""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+from headgate_contract.paths import METADATA, StreamPaths
+from headgate_contract.restore import RestoreFrom
+from headgate_contract.snapshot import read_metadata
+from headgate_contract.store import open_store
+from headgate_control.outcomes import Launched
+from tests.crash.checker import check
+from tests.crash.fire import StreamUnderFire, kill_group, wait_gone
+from tests.crash.truth import write_input
+
+STEPS = ("barrier", "sync", "upload", "ack", "prepare", "slot", "notify", "commit", "seed")
+BACKENDS = ("hashmap", "rocksdb")
+COMPLETE = ("after-slot", "before-commit", "after-commit", "before-notify", "after-notify")
+"""At these points the checkpoint under way is complete already."""
+
+_WORK_DONE = "after-commit"
+"""Where the first life is killed if it is the second one's seeding that counts."""
+_PATIENCE_S = 120
+_FILES, _RECORDS_PER_FILE, _KEYS = 120, 100, 300
+_SETTINGS = {
+    "execution.checkpointing.interval": "1 h",
+    "execution.checkpointing.num-retained": "1",
+    "heartbeat.interval": "200 ms",
+}
+_PACE = {"spark": "200 ms", "stand-in": "50 ms"}
+"""Between two micro-batches: the records must not be gone before the kill."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Where a driver is killed, and on which backend."""
+
+    backend: str
+    point: str
+
+    def __str__(self) -> str:
+        return f"{self.backend}:{self.point}"
+
+
+CELLS = tuple(Cell(backend, f"{side}-{step}") for backend, step, side in product(BACKENDS, STEPS, ("before", "after")))
+
+
+class CellRun:
+    """One cell's stream, below `base`; the seed chooses at which checkpoint it is killed."""
+
+    def __init__(self, cell: Cell, base: Path, *, engine: str, seed: int, fault: str = "") -> None:
+        self._cell = cell
+        self._number = random.Random(f"{seed}/{cell}").choice((2, 3))
+        self._seed = seed
+        self.stream = StreamUnderFire(
+            base,
+            engine=engine,
+            backend=cell.backend,
+            environment={"HEADGATE_TEST_BREAK": fault},
+            settings={**_SETTINGS, "headgate.trigger-interval": _PACE[engine]},
+            files_per_batch=1,
+        )
+        self._running: Launched | None = None
+
+    def run(self) -> str:
+        """What happened. Raises AssertionError, or an error of the product, if the cell fails."""
+        stream = self.stream
+        records = _FILES * _RECORDS_PER_FILE
+        write_input(stream.given, seed=self._seed, records=records, files=_FILES, keys=_KEYS)
+        stream.deploy({"HEADGATE_TEST_ENGINE": "stand-in"})  # the check of the job need not start Spark each time
+        seeding = self._cell.point.endswith("-seed")
+        reached = self._life_killed_at(_WORK_DONE if seeding else self._cell.point)
+        assert reached < records, "every record was handed over before it was killed"
+        if seeding:
+            self._running = launched = stream.start_killed_at(self._cell.point)
+            stream.wait_killed(launched, self._cell.point)
+        self._assert_completed()
+        return f"killed at checkpoint {self._number}; {self._last_life(records, reached)}"
+
+    def end(self) -> None:
+        """Leave no process."""
+        if self._running is not None and Path(f"/proc/{self._running.process.pid}").exists():
+            with suppress(AssertionError):
+                kill_group(self._running)
+
+    def _life_killed_at(self, point: str) -> int:
+        """Live until the kill, at the checkpoint of that number; how many records were handed over before its barrier.
+
+        None of them is in an earlier checkpoint.
+        """
+        stream, point = self.stream, f"{point}#{self._number}"
+        self._running = launched = stream.start_killed_at(point)
+        snapshot = 0
+        for number in range(1, self._number + 1):
+            beat = stream.wait(
+                launched.generation, lambda beat, done=snapshot: beat.progress.records > done, _PATIENCE_S
+            )
+            stream.control().checkpoint(stream.name, wait=number < self._number)
+            snapshot = stream.newest_snapshot_records()
+        stream.wait_killed(launched, point, _PATIENCE_S)
+        return beat.progress.records
+
+    def _assert_completed(self) -> None:
+        """The log shows the kill where its name says."""
+        point = self._cell.point
+        wanted = self._number if point in COMPLETE or point.endswith("-seed") else self._number - 1
+        completed = len(self.stream.catalogue().completed)
+        assert completed == wanted, f"{completed} checkpoints are complete, at {point}#{self._number} it is {wanted}"
+
+    def _last_life(self, records: int, reached: int) -> str:
+        stream = self.stream
+        stream.files_per_batch = _FILES
+        self._running = launched = stream.start()
+        assert isinstance(launched.decision, RestoreFrom), f"it began anew: {launched.decision.reason}"
+        restored = stream.records_of(launched.decision)
+        assert 0 < restored < records, f"the snapshot that was restored has {restored} of {records} records"
+        stream.control().checkpoint(stream.name)
+        stream.wait(launched.generation, lambda beat: beat.progress.records >= records, _PATIENCE_S)
+        stream.control().stop(stream.name)
+        wait_gone(launched.process.pid)
+        verdict = check(stream.given, stream.output)
+        assert verdict.ok, str(verdict)
+        left = leftovers(stream)
+        assert not left, f"{len(left)} files are left that nobody names: {', '.join(left[:3])}"
+        return (
+            f"{launched.decision.snapshot} restored, at least {max(0, reached - restored)} records replayed; {verdict}"
+        )
+
+
+def leftovers(stream: StreamUnderFire) -> list[str]:
+    """What a stream that has stopped need not have any more: files that no retained snapshot names, staged output."""
+    store, catalogue = open_store(stream.root), stream.catalogue()
+    paths = StreamPaths(catalogue.stream)
+    named = {f"{ref.folder}/{METADATA}" for ref in catalogue.snapshots}
+    for path in list(named):
+        named |= {handle.path for handle in read_metadata(store.read(path), path).handles()}
+    stored = [info.path for folder in (paths.shared, paths.checkpoints) for info in store.list(folder)]
+    staged = [str(path.relative_to(stream.output)) for path in stream.output.glob("_headgate/*/*/staged/*")]
+    return [path for path in stored if path not in named] + staged

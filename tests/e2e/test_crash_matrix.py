@@ -1,0 +1,56 @@
+"""Some cells of the crash matrix on the stand-in for Spark; what the matrix would say of a broken protocol."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.crash.matrix import CELLS, Cell, CellRun, leftovers
+
+pytestmark = pytest.mark.e2e
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+QUICK = (
+    "rocksdb:after-barrier",
+    "hashmap:after-sync",
+    "rocksdb:before-upload",
+    "hashmap:after-ack",
+    "hashmap:after-prepare",
+    "hashmap:after-slot",
+    "rocksdb:after-notify",
+    "rocksdb:before-seed",
+)
+"""The others run on Spark, in its tests and in `make crash-matrix`."""
+
+
+def test_the_matrix_has_every_step_on_both_sides_and_both_backends():
+    assert len(set(CELLS)) == 36
+    assert {str(cell) for cell in CELLS} >= set(QUICK)
+
+
+@pytest.mark.parametrize("cell", QUICK)
+def test_a_driver_killed_there_loses_and_leaves_nothing(tmp_path: Path, cell: str):
+    run = CellRun(Cell(*cell.split(":")), tmp_path, engine="stand-in", seed=7)
+    try:
+        said = run.run()
+    finally:
+        run.end()
+    assert "0 lost, 0 doubled" in said
+    for orphan in ("root/streams/numbers/shared/orphan", "out/_headgate/numbers/out/staged/orphan"):
+        (tmp_path / orphan).touch()
+    assert len(leftovers(run.stream)) == 2, "a file that nobody names would be seen"
+
+
+def test_a_broken_protocol_fails_its_cell():
+    command = [sys.executable, "scripts/crash_matrix.py", "--engine", "stand-in", "--cells", "rocksdb:after-slot"]
+    ran = subprocess.run(
+        [*command, "--break", "stale-positions"], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 1, ran.stdout + ran.stderr
+    first, last = ran.stdout.splitlines()
+    assert first.startswith("rocksdb:after-slot: FAILED in ")
+    assert " doubled" in first
+    assert last == "crash matrix: 1 cells, 0 passed, 1 failed"
