@@ -99,14 +99,17 @@ class CellRun:
         """
         stream, point = self.stream, f"{point}#{self._number}"
         self._running = launched = stream.start_killed_at(point)
-        snapshot = 0
+        reached = snapshot = 0
         for number in range(1, self._number + 1):
-            beat = stream.wait(
-                launched.generation, lambda beat, done=snapshot: beat.progress.records > done, _PATIENCE_S
-            )
+            reached = self._records_beyond(launched, snapshot)
             stream.control().checkpoint(stream.name, wait=number < self._number)
             snapshot = stream.newest_snapshot_records()
         stream.wait_killed(launched, point, _PATIENCE_S)
+        return reached
+
+    def _records_beyond(self, launched: Launched, records: int) -> int:
+        """Wait until more than so many were handed over; how many there are."""
+        beat = self.stream.wait(launched.generation, lambda beat: beat.progress.records > records, _PATIENCE_S)
         return beat.progress.records
 
     def _assert_completed(self) -> None:
