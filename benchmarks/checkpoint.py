@@ -207,7 +207,7 @@ def take_turn(arm: str, arguments: argparse.Namespace, seconds: int) -> Turn:
 
 def percentile(values: Iterable[float], share: float) -> float:
     ordered = sorted(values)
-    return ordered[math.ceil(share * len(ordered)) - 1] if ordered else math.nan
+    return ordered[math.ceil(share * len(ordered)) - 1] if ordered else math.inf
 
 
 def throughput(turns: dict[str, list[Turn]]) -> bool:
