@@ -31,7 +31,6 @@ LEGAL = {
     StreamState.RUNNING: {StreamState.RESTORING, StreamState.STOPPING, StreamState.FAILED, StreamState.FENCED},
     StreamState.STOPPING: {
         StreamState.STOPPED,
-        StreamState.RUNNING,
         StreamState.RESTORING,
         StreamState.FAILED,
         StreamState.FENCED,

@@ -18,11 +18,11 @@ from headgate.driver.lives import Lives, describe_error, is_final
 from headgate.driver.log_file import take_over_output
 from headgate.driver.points import KillPoints
 from headgate.driver.pulse import Heart
-from headgate.driver.setup import LifeSetup
+from headgate.driver.setup import LifeSetup, own_launch
 from headgate.job.loading import load_job
 from headgate.job.plan import linear_plan
 from headgate_contract.catalogue import Catalogue, read_catalogue
-from headgate_contract.errors import Conflict, Fenced, HeadgateError, LaunchFailed
+from headgate_contract.errors import Fenced, HeadgateError, LaunchFailed
 from headgate_contract.heartbeats import StreamState
 from headgate_contract.ids import Generation, StreamName
 from headgate_contract.records import Deployed, GenerationStarted, slot_log
@@ -48,7 +48,7 @@ def main() -> int:
     try:
         store.check_writable()
         catalogue = read_catalogue(store, stream)
-        started = _own_launch(catalogue, generation, arguments.launch)
+        started = own_launch(catalogue, generation, arguments.launch)
         deployed = _deployed(catalogue, started)
         settings = Settings(deployed.settings)
         take_over_output(Path(started.log), settings["headgate.log.max-size"], settings["headgate.log.backups"])
@@ -80,21 +80,6 @@ def _arguments() -> argparse.Namespace:
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--generation", type=int, required=True)
     return parser.parse_args()
-
-
-def _own_launch(catalogue: Catalogue, generation: Generation, launch: str) -> GenerationStarted:
-    """This driver's own generation start. A driver that nobody launched, or that was overtaken, does not run."""
-    newest = catalogue.newest_generation
-    own = catalogue.generation(generation)
-    if own is None or own.launch != launch:
-        raise Conflict(f"no launch {launch} of generation {generation} is in the log of stream {catalogue.stream}")
-    if newest is not None and newest.generation > generation:
-        raise Fenced(
-            f"generation {generation} of stream {catalogue.stream} came too late: {newest.generation} has started"
-        )
-    if catalogue.newest_slot is None or catalogue.slots[-1].record != own:
-        raise Conflict(f"generation {generation} of stream {catalogue.stream} has run already", hint="start a new one")
-    return own
 
 
 def _deployed(catalogue: Catalogue, started: GenerationStarted) -> Deployed:

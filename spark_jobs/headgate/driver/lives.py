@@ -10,7 +10,7 @@ from dataclasses import replace
 from headgate.driver.life import Life, StopAsked
 from headgate.driver.pulse import Heart
 from headgate.driver.setup import LifeSetup
-from headgate_contract.catalogue import read_catalogue
+from headgate_contract.catalogue import Catalogue, read_catalogue
 from headgate_contract.errors import (
     BadInput,
     CorruptObject,
@@ -28,7 +28,7 @@ from headgate_contract.errors import (
 from headgate_contract.heartbeats import StreamState
 from headgate_contract.history import Event, record_event
 from headgate_contract.mailbox import Mailbox, Request, RequestKind
-from headgate_contract.records import Restarted, slot_log
+from headgate_contract.records import Restarted, SlotLog, slot_log
 from headgate_contract.restart import GiveUp, RestartFacts, RestartVerdict, strategy_of
 from headgate_contract.restart import Life as Lived
 from headgate_contract.restore import Newest, Refuse, RestoreFacts, RestoreFrom, decide_restore
@@ -62,15 +62,15 @@ class Lives:
         setup, has_run = self._setup, False
         try:
             while True:
-                began = time.monotonic()
-                life = Life(setup, self._heart, self._stop)
+                began = self._now()
+                life = self._life(setup)
                 try:
                     life.run()
                     return
                 except Exception as error:  # noqa: BLE001 - whatever ends a life, this is where it is judged
                     failure = error
                 has_run = has_run or life.has_run
-                self._lived.append(Lived(setup.started.generation, began, time.monotonic()))
+                self._lived.append(Lived(setup.started.generation, began, self._now()))
                 following = self._follow(life, failure, has_run)
                 if following is None:
                     return
@@ -81,6 +81,12 @@ class Lives:
     def ask_to_stop(self, reason: str) -> None:
         """End cleanly at the next barrier. Safe to call from a signal handler."""
         self._stop.ask(reason)
+
+    def _life(self, setup: LifeSetup) -> Life:
+        return Life(setup, self._heart, self._stop)
+
+    def _now(self) -> float:
+        return time.monotonic()
 
     # ---- after a failure
 
@@ -101,14 +107,14 @@ class Lives:
             if not life.ended_whole:
                 raise failure  # something of it goes on in this process: only another one can follow
             self._wait(verdict, failure)
-            at = time.monotonic()
+            at = self._now()
             try:
                 following = self._claim(life, failure)
             except CorruptObject:
                 raise  # a log that cannot be read: nothing is guessed
             except StorageError as error:
                 log.warning("the restart cannot be written: %s", error)
-                self._lived.append(Lived(self._setup.started.generation, at, time.monotonic()))
+                self._lived.append(Lived(self._setup.started.generation, at, self._now()))
                 continue
             if following is not None:
                 self._note(following.restart)
@@ -128,10 +134,12 @@ class Lives:
         log.warning("%s", cause)
         self._heart.become(StreamState.RESTORING, cause)
         self._say("restart", "ISSUED", cause)
-        until = time.monotonic() + verdict.delay_s
+        self._pause(self._now() + verdict.delay_s)
+
+    def _pause(self, until_s: float) -> None:
         pause = threading.Event()
-        while time.monotonic() < until and not self._stop.is_asked and not self._end_is_wanted():
-            pause.wait(min(_POLL_S, max(0.0, until - time.monotonic())))
+        while self._now() < until_s and not self._stop.is_asked and not self._end_is_wanted():
+            pause.wait(min(_POLL_S, max(0.0, until_s - self._now())))
 
     def _end_is_wanted(self) -> bool:
         """Whether somebody has asked this generation to stop or to be cancelled: its next life hears of it."""
@@ -170,12 +178,12 @@ class Lives:
                 at_ms=_wall_ms(),
             )
             try:
-                slot = slots.append(catalogue.newest_slot, record)
+                catalogue = self._write(slots, catalogue, record)
             except SlotTaken:
                 continue  # the failed life's last word was still on its way
             return replace(
                 setup,
-                catalogue=replace(catalogue, slots=(*catalogue.slots, slot)),  # not read anew: a successor may be there
+                catalogue=catalogue,
                 slots=slots,
                 restart=record.restart,
                 again=decision,
@@ -183,6 +191,11 @@ class Lives:
                 failed_s=self._lived[-1].ended_s,
             )
         raise StorageError(f"the log of stream {setup.stream} kept growing while its restart was written")
+
+    def _write(self, slots: SlotLog, catalogue: Catalogue, restart: Restarted) -> Catalogue:
+        """The log with the restart in it, not read anew: a successor may be there. Raises SlotTaken."""
+        slot = slots.append(catalogue.newest_slot, restart)
+        return replace(catalogue, slots=(*catalogue.slots, slot))
 
     def _say(self, what: str, outcome: str, text: str) -> None:
         generation = self._setup.started.generation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from headgate.coordinator.cut import Cut, Group, OperatorStates
@@ -57,7 +57,7 @@ class Restorer:
         self._heart = heart
         self._watch = watch
         self._source = setup.plan.source.uid
-        self._shape = JobShape.of(describe(setup.plan, setup.settings), setup.settings)
+        self._shape = self._shape_of(setup)
         self._generation = setup.started.generation
         self._opening_failed: BaseException | None = None
 
@@ -67,15 +67,12 @@ class Restorer:
         ref = decision.snapshot if isinstance(decision, RestoreFrom) else None
         files = SnapshotFiles(self._setup.store, ref) if ref is not None else None
         metadata = self._fitting(as_brought(files.metadata(), files.ref)) if files is not None else None
-        opening = threading.Thread(target=self._open_engine, name="open", daemon=True)
-        opening.start()
+        opened = self._open_meanwhile()
         cut = self._restore_cut(files, metadata)
         all_named = self._register_retained()
         for end in self._setup.plan.sinks:
             end.vertex.sink.check()
-        opening.join()
-        if self._opening_failed is not None:
-            raise self._opening_failed
+        opened()
         if metadata is not None:
             self._check_state(metadata)
         named = self._shared.named() if all_named else None
@@ -91,6 +88,9 @@ class Restorer:
         carried = metadata.committables if metadata is not None else ()
         return cut, [Group(id=group.id, sinks=group.sinks) for group in carried]
 
+    def _shape_of(self, setup: LifeSetup) -> JobShape:
+        return JobShape.of(describe(setup.plan, setup.settings), setup.settings)
+
     def _fitting(self, metadata: SnapshotMetadata) -> SnapshotMetadata:
         """The metadata as this job takes it. Raises RestoreRefused, before anything is fetched, if it does not fit."""
         decision, found = self._setup.started.decision, fit(metadata, self._shape, self._setup.catalogue.committed)
@@ -98,6 +98,18 @@ class Restorer:
         if refusal is not None:
             raise RestoreRefused(f"snapshot {metadata.id} does not fit the job: {refusal.what}", hint=refusal.hint)
         return found.restored()
+
+    def _open_meanwhile(self) -> Callable[[], None]:
+        """Begin to open the engine, which takes long; what is returned waits for it, and raises what has failed."""
+        opening = threading.Thread(target=self._open_engine, name="open", daemon=True)
+        opening.start()
+
+        def opened() -> None:
+            opening.join()
+            if self._opening_failed is not None:
+                raise self._opening_failed
+
+        return opened
 
     def _open_engine(self) -> None:
         try:

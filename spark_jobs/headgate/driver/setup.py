@@ -10,7 +10,8 @@ from headgate.driver.ledger import Ledger
 from headgate.driver.points import KillPoints
 from headgate.job.plan import LinearPlan
 from headgate_contract.catalogue import Catalogue
-from headgate_contract.ids import CheckpointId, StreamName
+from headgate_contract.errors import Conflict, Fenced
+from headgate_contract.ids import CheckpointId, Generation, StreamName
 from headgate_contract.records import GenerationStarted, SlotLog
 from headgate_contract.restore import RestoreFrom, StartFresh
 from headgate_contract.settings import Settings
@@ -51,3 +52,18 @@ class LifeSetup:
     def next_checkpoint(self) -> CheckpointId:
         """The id of its first attempt at a snapshot."""
         return max(self.started.first_checkpoint, self.above or self.started.first_checkpoint)
+
+
+def own_launch(catalogue: Catalogue, generation: Generation, launch: str) -> GenerationStarted:
+    """This driver's own generation start. A driver that nobody launched, or that was overtaken, does not run."""
+    newest = catalogue.newest_generation
+    own = catalogue.generation(generation)
+    if own is None or own.launch != launch:
+        raise Conflict(f"no launch {launch} of generation {generation} is in the log of stream {catalogue.stream}")
+    if newest is not None and newest.generation > generation:
+        raise Fenced(
+            f"generation {generation} of stream {catalogue.stream} came too late: {newest.generation} has started"
+        )
+    if catalogue.newest_slot is None or catalogue.slots[-1].record != own:
+        raise Conflict(f"generation {generation} of stream {catalogue.stream} has run already", hint="start a new one")
+    return own

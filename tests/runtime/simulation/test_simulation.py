@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from headgate.testing.simulation.__main__ import main
@@ -10,7 +12,7 @@ from headgate.testing.simulation.lives import STEPS, IllegalStep, Steps
 from headgate.testing.simulation.many import simulate, simulate_some
 from headgate.testing.simulation.mishaps import FAULTS
 from headgate.testing.simulation.report import Report
-from headgate.testing.simulation.tally import ENOUGH, Tally
+from headgate.testing.simulation.tally import ENOUGH, ENOUGH_FOR_STEPS, Tally
 from headgate.testing.simulation.trace import LAST
 
 
@@ -23,7 +25,7 @@ def test_no_seed_breaks_a_law_and_every_kind_of_fault_comes_up() -> None:
 
 @pytest.mark.parametrize("fault", BREAKS)
 def test_a_planted_fault_is_found_and_its_last_turns_are_told(fault: str) -> None:
-    found = next(report for seed in range(300) if (report := simulate(seed, fault)).broken)
+    found = next(report for seed in range(2000) if (report := simulate(seed, fault)).broken)
     turns = [int(line.split()[0]) for line in found.trace]
     assert turns[-1] == found.turns, "the trace ends where the law is broken"
     assert turns == sorted(turns)
@@ -42,6 +44,15 @@ def test_one_seed_is_replayed_with_every_turn(capsys: pytest.CaptureFixture[str]
     assert last == f"seed 41: no law was broken, {turns} events"
     assert len(lines) > turns
     assert any("the barrier of checkpoint 1 passes" in line for line in lines)
+
+
+def test_drivers_of_some_seeds_restart_and_others_are_followed_by_a_launch() -> None:
+    steps = Counter[str]()
+    for report in simulate_some((0, 60, "")):
+        steps.update(report.steps)
+    for before in ("generation-started", "snapshot-completed", "restarted"):
+        for after in ("snapshot-completed", "restarted", "generation-started"):
+            assert steps[f"slot: {before} -> {after}"], (before, after)
 
 
 def test_a_step_that_no_table_has_is_a_violation() -> None:
@@ -70,7 +81,7 @@ class TestTally:
         assert self.tally(ENOUGH, crash=ENOUGH // 20 - 1).missing() == ["crash: in fewer than 5% of the seeds"]
 
     def test_a_legal_step_that_was_never_taken_is_missing(self) -> None:
-        tally = self.tally(ENOUGH)
+        tally = self.tally(ENOUGH_FOR_STEPS)
         del tally.steps["output: retracted -> committed"]
         assert tally.missing() == ["output: retracted -> committed: never"]
 

@@ -10,12 +10,13 @@ from headgate.coordinator.messages import Acknowledged, Action, BatchDone, Event
 from headgate.driver.ledger import Ledger
 from headgate.driver.shared_state import SharedFiles
 from headgate.testing.faults import CommitBeforeCompletion
-from headgate.testing.simulation.driver import Model
+from headgate.testing.simulation.driver import Model, SimulatedLives
 from headgate.testing.simulation.job import NUMBERS
 from headgate.testing.simulation.taker import SimulatedTaker
+from headgate_contract.catalogue import Catalogue
 from headgate_contract.errors import SlotTaken
 from headgate_contract.ids import CheckpointId, SlotNumber
-from headgate_contract.records import SlotRecord
+from headgate_contract.records import Restarted, SlotLog, SlotRecord
 from headgate_contract.snapshot import StateHandle
 
 
@@ -83,6 +84,13 @@ class UnconfirmedBase(SimulatedTaker):
         return ack
 
 
+class RestartWithoutSlot(SimulatedLives):
+    """Goes on after a failure, and leaves to the failed life the slot that it may still have on its way."""
+
+    def _write(self, slots: SlotLog, catalogue: Catalogue, restart: Restarted) -> Catalogue:
+        return catalogue
+
+
 BREAKS: dict[str, Callable[[Model], Model]] = {
     "commit-before-completion": lambda model: replace(model, ledger_class=EarlyCommit),
     "no-fence": lambda model: replace(model, ledger_class=NoFence),
@@ -90,5 +98,6 @@ BREAKS: dict[str, Callable[[Model], Model]] = {
     "accept-foreign-ack": lambda model: replace(model, coordinator_class=AnyAck),
     "barrier-before-its-batch": lambda model: replace(model, coordinator_class=EarlyBarrier),
     "incremental-on-unconfirmed": lambda model: replace(model, taker_class=UnconfirmedBase),
+    "restart-without-slot": lambda model: replace(model, lives_class=RestartWithoutSlot),
 }
 """By the names under which `make simulate BREAK=` takes them."""

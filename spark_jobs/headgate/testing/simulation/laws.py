@@ -83,8 +83,16 @@ class Laws:
             raise LawBroken(f"{host.name}: a {record['type']} of generation {generation} behind the start of {newest}")
         elif record["type"] == "snapshot-completed":
             self._completed(record, generation)
+        elif record["type"] == "restarted":
+            self._restarted(record, generation)
         elif record["snapshot"] is not None:
             self.stopped = generation
+
+    def _restarted(self, record: dict[str, object], generation: int) -> None:
+        own = [snapshot.id for snapshot in self.completed.values() if snapshot.generation == generation]
+        newest = max(own, default=self.generations[generation])
+        if record["snapshot"] != newest or newest in self.retired:
+            raise LawBroken(f"generation {generation} restarts from {record['snapshot']}, its newest is {newest}")
 
     def _completed(self, record: dict[str, object], generation: int) -> None:
         ref = record["snapshot"]

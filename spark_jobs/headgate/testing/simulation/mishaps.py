@@ -24,6 +24,9 @@ FAULTS = (
 
 CALLS = ("create ", "replace ", "read ", "stat ", "list ", "delete ", "sink: ")
 """How a task that is about to call storage or the sink says so."""
+WRITES = ("create ", "replace ", "delete ")
+"""What may still arrive when who called has given up."""
+SLOT = "create streams/simulated/slots"
 UPLOAD = "replace streams/simulated/shared"
 
 
@@ -41,14 +44,17 @@ class Mishaps:
             (
                 *(self._crash, self._freeze, self._wake, self._wake, self._suspect, self._jump, self._signal),
                 *(self._ask, self._ask, self._ask, self._ask, self._echo, self._echo, self._echo),
-                *(self._decline, self._decline, self._slow, self._slow, self._slow, self._fail_step),
+                *(self._decline, self._decline, self._fail_step, *(4 * (self._slow,))),
             )
         )
         what()
 
-    def verdict(self) -> Verdict:
-        """How a call to storage goes wrong."""
-        verdict = self._chance.choice([one for one in Verdict if one is not Verdict.GOOD])
+    def verdict(self, call: str) -> Verdict:
+        """How a call to storage or the sink goes wrong."""
+        possible: list[Verdict] = [one for one in Verdict if one not in (Verdict.GOOD, Verdict.STRAY)]
+        if call.startswith(WRITES):
+            possible += [Verdict.STRAY] * (4 if call.startswith(SLOT) else 1)
+        verdict = self._chance.choice(possible)
         self._simulation.report.faults[f"storage: {verdict.value}"] += 1
         return verdict
 
@@ -58,20 +64,23 @@ class Mishaps:
 
     # ---- to processes
 
+    def _processes(self) -> list[Host]:
+        return [driver.host for driver in self._simulation.drivers] + self._simulation.launchers
+
     def _crash(self) -> None:
-        hosts = [host for host in self._simulation.hosts() if not host.dead and host.tasks]
+        hosts = [host for host in self._processes() if not host.dead and host.tasks]
         if hosts:
             host = self._chance.choice(hosts)
             self._note("crash", host.name)
             host.die()
 
     def _freeze(self) -> None:
-        hosts = [host for host in self._simulation.hosts() if not host.dead and not host.frozen and host.tasks]
+        hosts = [host for host in self._processes() if not host.dead and not host.frozen and host.tasks]
         if hosts:
             self._set_frozen(self._chance.choice(hosts), True)
 
     def _wake(self) -> None:
-        hosts = [host for host in self._simulation.hosts() if host.frozen and not host.dead]
+        hosts = [host for host in self._processes() if host.frozen and not host.dead]
         if hosts:
             self._set_frozen(self._chance.choice(hosts), False)
 

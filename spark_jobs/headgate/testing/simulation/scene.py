@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import greenlet
@@ -38,13 +39,14 @@ class Scene:
         self.drivers: list[SimulatedDriver] = []
         self.launchers: list[Host] = []
         self._hub = greenlet.getcurrent()
+        self._network = self._host("the network")
         self._held: list[int] = []
         """Until when tasks are held up."""
 
     # ---- turns
 
     def hosts(self) -> list[Host]:
-        return [driver.host for driver in self.drivers] + self.launchers
+        return [driver.host for driver in self.drivers] + self.launchers + [self._network]
 
     def live(self) -> list[SimulatedDriver]:
         return [driver for driver in self.drivers if driver.alive]
@@ -144,4 +146,19 @@ class Scene:
         return self.model
 
     def _host(self, name: str) -> Host:
-        return Host(name, self._hub, note=self.note)
+        return Host(name, self._hub, note=self.note, stray=self._stray)
+
+    def _stray(self, what: str, act: Callable[[], object]) -> None:
+        """A call that has failed for who made it arrives some time later."""
+
+        def arrive() -> None:
+            with suppress(HeadgateError):
+                act()
+
+        task = self._network.spawn("stray", arrive)
+        task.at = what
+        self.hold(task, self.straying_ms())
+
+    def straying_ms(self) -> int:
+        """How long the next stray call is under way."""
+        return 100

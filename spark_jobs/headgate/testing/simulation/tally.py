@@ -13,6 +13,8 @@ LEAST_SHARE = 0.05
 LEAST_EVENTS = 200
 ENOUGH = 1_000
 """From how many seeds on the least is asked for."""
+ENOUGH_FOR_STEPS = 10_000
+"""From how many seeds on every legal step is: some take a rare chain of faults."""
 
 
 @dataclass
@@ -52,7 +54,8 @@ class Tally:
             for name in FAULTS
             if self._share(name) < LEAST_SHARE
         ]
-        found += [f"{name}: never" for name in sorted(STEPS) if not self.steps[name]]
+        if self.seeds >= ENOUGH_FOR_STEPS:
+            found += [f"{name}: never" for name in sorted(STEPS) if not self.steps[name]]
         if self.events < LEAST_EVENTS * self.seeds:
             found.append(f"fewer than {LEAST_EVENTS} events a seed")
         return found

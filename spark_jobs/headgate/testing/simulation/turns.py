@@ -26,6 +26,7 @@ class Verdict(enum.Enum):
     LOST_ANSWER = "lost answer"
     TWICE = "twice"
     LATE = "late"
+    STRAY = "arrives after its failure"
 
 
 class Dead(greenlet.GreenletExit):
@@ -86,6 +87,8 @@ class Host:
     current: Task | None = None
     note: Callable[[str, object], None] = lambda who, what: None
     """Told of what its tasks do within a turn."""
+    stray: Callable[[str, Callable[[], object]], None] = lambda what, act: None
+    """Takes a call that has failed for who made it, and is carried out some time later."""
 
     def say(self, what: object) -> None:
         """Called by a task: note what it takes in, or wants."""
@@ -119,6 +122,9 @@ class Host:
         verdict = self.pause(what)
         if verdict is Verdict.REFUSED:
             raise StorageError(f"cannot {what}: it is refused")
+        if verdict is Verdict.STRAY:
+            self.stray(what, act)
+            raise StorageError(f"no answer to {what}")
         if verdict is Verdict.TWICE:
             act()
         result = act()
@@ -127,6 +133,14 @@ class Host:
         if verdict is Verdict.LOST_ANSWER:
             raise StorageError(f"no answer to {what}")
         return result
+
+    def leave(self) -> None:
+        """Called by a task: the process ends, and its other tasks with it."""
+        self.dead = True
+        for task in self.tasks:
+            if task is not self.current:
+                task.kill()
+        self.tasks.clear()
 
     def die(self) -> None:
         """SIGKILL: whatever its tasks were doing, they do no more."""
@@ -141,10 +155,13 @@ class Turns(Executor):
 
     def __init__(self, host: Host, name: str) -> None:
         self._queue: list[Callable[[], object]] = []
+        self._closed = False
         self._host = host
         host.spawn(name, self._work)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        if self._closed:
+            raise RuntimeError("cannot schedule new futures after shutdown")
         self._queue.append(lambda: fn(*args, **kwargs))
         return Future()
 
@@ -153,10 +170,12 @@ class Turns(Executor):
         return not self._queue
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """It ends with its host."""
+        """What is queued is still done."""
+        self._closed = True
 
     def _work(self) -> None:
-        while True:
-            self._host.pause("waits for work", lambda: bool(self._queue))
-            self._queue[0]()
-            self._queue.pop(0)
+        while self._queue or not self._closed:
+            self._host.pause("waits for work", lambda: bool(self._queue) or self._closed)
+            if self._queue:
+                self._queue[0]()
+                self._queue.pop(0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from headgate.coordinator.policy import CheckpointOptions
@@ -21,6 +21,27 @@ from headgate_contract.restore import Named, Newest, Wanted
 
 LONGEST = 30_000
 """Turns in peace, until the stream must have stopped."""
+
+RESTARTS: tuple[Mapping[str, str], ...] = (
+    {"restart-strategy.type": "none"},
+    {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.delay": "10 ms"},
+    {
+        "restart-strategy.type": "fixed-delay",
+        "restart-strategy.fixed-delay.delay": "50 ms",
+        "restart-strategy.fixed-delay.attempts": "3",
+    },
+    {
+        "restart-strategy.type": "failure-rate",
+        "restart-strategy.failure-rate.delay": "10 ms",
+        "restart-strategy.failure-rate.max-failures-per-interval": "4",
+    },
+    {
+        "restart-strategy.type": "exponential-delay",
+        "restart-strategy.exponential-delay.initial-backoff": "5 ms",
+        "restart-strategy.exponential-delay.max-backoff": "100 ms",
+    },
+)
+"""Whether and when a failed life is followed by another in the same driver."""
 
 
 def _as_it_is(model: Model) -> Model:
@@ -57,6 +78,7 @@ class Simulation(Scene):
             parallelism=chance.randrange(1, 4),
             batch=chance.randrange(1, 8),
             look_ms=chance.choice((50, 500, 5_000)),
+            settings=chance.choice(RESTARTS),
         )
 
     def run(self) -> Report:
@@ -95,7 +117,7 @@ class Simulation(Scene):
     def _turn(self, task: Task) -> None:
         verdict = Verdict.GOOD
         if not self.peaceful and task.at.startswith(CALLS) and self.chance.random() < self.faulty:
-            verdict = self.mishaps.verdict()
+            verdict = self.mishaps.verdict(task.at)
         self.turn(task, verdict)
 
     def _idle(self) -> None:
@@ -116,6 +138,9 @@ class Simulation(Scene):
         older = older and bool(catalogue.snapshots)
         self.report.seen["launch: older" if older else "launch: newest"] += 1
         return Named(self.chance.choice(catalogue.snapshots).id) if older else Newest()
+
+    def straying_ms(self) -> int:
+        return self.chance.choice((5, 50, 500))
 
     def model_of(self, generation: Generation) -> Model:
         """Each generation may have another parallelism."""

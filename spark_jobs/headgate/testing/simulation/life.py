@@ -1,0 +1,338 @@
+"""One life in the simulation: what production's `Life` does with threads and Spark, in turns and with models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from headgate.coordinator.cut import BatchResult, Cut, Group
+from headgate.coordinator.messages import (
+    Action,
+    BatchBegun,
+    BatchDone,
+    BatchFailed,
+    Event,
+    NotifyAborted,
+    TakeSnapshot,
+    Trigger,
+)
+from headgate.coordinator.pending import PendingCheckpoint, PendingState
+from headgate.driver.ledger import Ledger
+from headgate.driver.points import KillPoints
+from headgate.driver.recovery_watch import RecoveryWatch
+from headgate.driver.restoring import Restorer
+from headgate.driver.setup import LifeSetup
+from headgate.recovery.fetch import SnapshotFiles
+from headgate.state.key_groups import subtask_range
+from headgate.testing.simulation.database import Row, SimulatedCommitter
+from headgate.testing.simulation.job import MAX_PARALLELISM, NUMBERS, OUT, RECORDS, SINK, SOURCE, STATE, STREAM, Counts
+from headgate.testing.simulation.turns import Turns
+from headgate_contract.errors import StorageError
+from headgate_contract.fitting import JobShape
+from headgate_contract.heartbeats import StreamState
+from headgate_contract.ids import CheckpointId
+from headgate_contract.measures import RecoveryKind
+from headgate_contract.snapshot import SnapshotMetadata
+
+if TYPE_CHECKING:
+    from headgate.testing.simulation.driver import SimulatedDriver
+
+BETWEEN_STOPS_MS = 20
+"""Until a stop by signal whose last snapshot failed is tried again."""
+PATIENCE_MS = 100
+"""How long the end of a life waits for what it has under way on storage."""
+
+
+class SimulatedRestorer(Restorer):
+    """Production's, for an engine that needs no opening and a state that is a dictionary."""
+
+    life: SimulatedLife
+
+    def _open_meanwhile(self) -> Callable[[], None]:
+        return lambda: None
+
+    def _shape_of(self, setup: LifeSetup) -> JobShape:
+        return JobShape(max_parallelism=MAX_PARALLELISM, keyed={NUMBERS}, sources={RECORDS: "model"}, sinks={OUT})
+
+    def _restore_cut(self, files: SnapshotFiles | None, metadata: SnapshotMetadata | None) -> Cut:
+        if files is None or metadata is None:
+            return Cut(epoch=0, positions={RECORDS: {"next": 0}})
+        return self.life.load(files, metadata)
+
+
+class SimulatedLife:
+    """From a restore to a stop or a failure; like production's `Life` to whoever judges what follows."""
+
+    def __init__(self, driver: SimulatedDriver, setup: LifeSetup) -> None:
+        self.driver = driver
+        self.host, self.model, self.store, self.clock = driver.host, driver.model, driver.store, driver.clock
+        self.setup = setup
+        self.parallelism = driver.model.parallelism
+        self.generation = driver.generation
+        self.prefix = f"g{self.generation}r{setup.restart}"
+        self.segments: dict[str, Counts] = {}
+        self.sink = SimulatedCommitter(driver.database, self.host, self.generation)
+        self.shared = self.model.shared_class()
+        self.folders: dict[CheckpointId, str] = {}
+        self.ended = False
+        self.error: BaseException | None = None
+        self.stop_posted = False
+        self.stop_again_at = self.look_at = 0
+        self._pools: list[Turns] = []
+        self._watched: dict[CheckpointId, tuple[PendingCheckpoint, PendingState]] = {}
+        self.next_checkpoint = setup.next_checkpoint
+        self.has_run = False
+        self.ended_whole = False
+
+    # ---- the life
+
+    def run(self) -> None:
+        """Live until stopped. Raises what ended the life."""
+        try:
+            self._begin()
+            self._wait()
+        finally:
+            self._end()
+        if self.error is not None:
+            raise self.error
+
+    def _begin(self) -> None:
+        self.ledger = ledger = self._make_ledger()
+        watch = RecoveryWatch(RecoveryKind.RESTART, self.generation, None, detect_ms=0.0)
+        heart = self.driver.heart
+        restorer = SimulatedRestorer(
+            self.setup, None, {OUT: self.sink}, self.shared, self.folders, ledger, heart, watch
+        )
+        restorer.life = self
+        cut, carried = restorer.restore()
+        self._make_coordinator(cut, carried)
+        ledger.taker = self.taker = self.model.taker_class(self)  # type: ignore[assignment] # a model of it
+        self.host.spawn("coordinator", self._coordinate)
+        self._engine = self.host.spawn("engine", self._run_batches)
+        heart.become(StreamState.RUNNING)
+        self.has_run = True
+
+    def _make_ledger(self) -> Ledger:
+        setup = self.setup
+        assert setup.catalogue.newest_slot is not None
+        ledger = setup.ledger_class(
+            store=self.store,
+            stream=STREAM,
+            generation=self.generation,
+            slots=setup.slots,
+            newest=setup.catalogue.newest_slot,
+            max_parallelism=MAX_PARALLELISM,
+            sinks={OUT: self.sink},
+            shared=self.shared,
+            folders=self.folders,
+            post=self.post,
+            end=self.finish,
+            points=KillPoints(),
+            executor=self._pool,
+        )
+        ledger.PAUSE_S = 0.0  # its pauses would be real ones
+        return ledger
+
+    def _pool(self, name: str) -> Turns:
+        self._pools.append(Turns(self.host, name))
+        return self._pools[-1]
+
+    def _make_coordinator(self, cut: Cut, carried: list[Group]) -> None:
+        coordinator = self.model.coordinator_class(
+            options=self.model.options,
+            participants=frozenset((STATE, SOURCE, SINK)),
+            cut=cut,
+            next_id=self.setup.next_checkpoint,
+            retained=list(reversed(self.setup.catalogue.snapshots)),
+            groups=carried,
+            started_ms=self.clock(),
+        )
+        self.driver.coordinator = self.coordinator = coordinator
+        self.driver.reached = int(cut.positions[RECORDS]["next"])
+
+    def load(self, files: SnapshotFiles, metadata: SnapshotMetadata) -> Cut:
+        """The snapshot's state, cut anew for this life's parallelism."""
+        everything: Counts = {}
+        state = metadata.vertices[NUMBERS]
+        for old in state.subtasks:
+            for handle in old.files:
+                everything.update({int(key): count for key, count in json.loads(files.read(handle)).items()})
+        versions = {}
+        for subtask in range(self.parallelism):
+            name = f"{self.prefix}.restored.s{subtask}"
+            self.segments[name] = {key: count for key, count in everything.items() if self._owner(key) == subtask}
+            versions[subtask] = {"segments": [name]}
+        position = dict(metadata.sources[RECORDS].position)
+        return Cut(
+            epoch=state.epoch, versions={NUMBERS: versions}, positions={RECORDS: position}, records=metadata.records
+        )
+
+    def _owner(self, key: int) -> int:
+        ranges = [subtask_range(subtask, self.parallelism, MAX_PARALLELISM) for subtask in range(self.parallelism)]
+        return next(s for s, groups in enumerate(ranges) if groups.start <= key % MAX_PARALLELISM <= groups.end)
+
+    def post(self, event: Event) -> None:
+        if self.driver.life is self:
+            self.driver.post(event)
+
+    # ---- its main thread
+
+    def next_moment(self) -> int | None:
+        """When it has something to do, if nothing happens before."""
+        if self.ended:
+            return None if self.ended_whole else self.look_at
+        if not self.has_run:
+            return None
+        moments = [self.coordinator.next_deadline(), self.look_at, self.stop_again_at if self._wants_to_stop else None]
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    def _wait(self) -> None:
+        while not self.ended:
+            self.host.pause("waits for the end", lambda: self.ended or self._stop_is_due or self._look_is_due)
+            if self._look_is_due and not self.ended:
+                self.look_at = self.clock() + self.model.look_ms
+                self.ledger.look()
+            if self._stop_is_due and not self.ended:
+                self.stop_posted = True
+                self.stop_again_at = self.clock() + BETWEEN_STOPS_MS
+                self.driver.heart.become(StreamState.STOPPING)
+                self.post(Trigger(stop=True, reason="SIGTERM"))
+
+    @property
+    def _look_is_due(self) -> bool:
+        return self.clock() >= self.look_at
+
+    @property
+    def _wants_to_stop(self) -> bool:
+        return self.driver.signalled and not self.stop_posted
+
+    @property
+    def _stop_is_due(self) -> bool:
+        return self._wants_to_stop and self.clock() >= self.stop_again_at
+
+    def finish(self, error: BaseException | None) -> None:
+        if not self.ended:
+            self.ended, self.error = True, error
+
+    def _end(self) -> None:
+        """Let the ledger carry out what is queued, for a while."""
+        self.ended = True
+        for pool in self._pools:
+            pool.shutdown(wait=False)
+        self.look_at = self.clock() + PATIENCE_MS
+        self.host.pause("waits for its ledger", lambda: self._is_whole or self.clock() >= self.look_at)
+        if self.has_run:
+            self.taker.close()
+            self.next_checkpoint = self.coordinator.next_id
+        self.driver.coordinator = None
+        self.ended_whole = self._is_whole
+
+    @property
+    def _is_whole(self) -> bool:
+        return all(pool.idle for pool in self._pools) and (not self.has_run or self._engine.ended)
+
+    # ---- the coordinator's thread
+
+    def _coordinate(self) -> None:
+        inbox = self.driver.inbox
+        while not self.ended:
+            self.host.pause("waits for events", lambda: bool(inbox) or self.ended)
+            if inbox and not self.ended:
+                self._handle(inbox.popleft())
+
+    def _handle(self, event: Event) -> None:
+        self.host.say(event)
+        actions = self.coordinator.handle(event, self.clock())
+        self._watch()
+        for action in actions:
+            if not isinstance(action, TakeSnapshot):
+                self.host.say(action)
+            self._perform(action)
+
+    def _watch(self) -> None:
+        """Count what has become of the checkpoints."""
+        steps, pendings = self.driver.steps, self.coordinator.pending
+        for checkpoint, pending in pendings.items():
+            self._watched.setdefault(checkpoint, (pending, PendingState.COLLECTING))
+        for checkpoint, (pending, before) in list(self._watched.items()):
+            if pending.state is not before:
+                steps.take("checkpoint", before.value, pending.state.value)
+                self._watched[checkpoint] = (pending, pending.state)
+            if checkpoint not in pendings:
+                del self._watched[checkpoint]
+
+    def _perform(self, action: Action) -> None:
+        if isinstance(action, TakeSnapshot):
+            self.host.say(f"the barrier of {action.kind.value} {action.checkpoint} passes, epoch {action.cut.epoch}")
+            self.taker.take(action)
+            return
+        if isinstance(action, NotifyAborted):
+            self.stop_posted = False
+        self.ledger.perform(action)
+
+    # ---- the engine
+
+    def _may_begin(self) -> bool:
+        if self.driver.batches == 0 or self.driver.reached >= self.model.records:
+            return False
+        return self.coordinator.may_begin and not self.coordinator.busy and not self.ended
+
+    def _run_batches(self) -> None:
+        """Micro-batches, one after the other, as the source has them and the coordinator lets them begin."""
+        driver, attempt = self.driver, 0
+        while not self.ended:
+            self.host.pause("waits for leave to begin a batch", lambda: self.ended or self._may_begin())
+            if not self._may_begin():
+                continue
+            driver.batches = None if driver.batches is None else driver.batches - 1
+            cut = self.coordinator.cut
+            self._handle(BatchBegun())
+            attempt += 1
+            try:
+                result = self._batch(cut, attempt)
+            except StorageError as error:
+                self.post(BatchFailed(cause=f"the step failed: {error}"))
+                return
+            if not self.ended:
+                driver.reached = int(result.positions[RECORDS]["next"])
+                self.post(BatchDone(result=result))
+
+    def _batch(self, cut: Cut, attempt: int) -> BatchResult:
+        begin = int(cut.positions[RECORDS]["next"])
+        ids = range(begin, min(begin + self.model.batch, self.model.records))
+        parents = cut.versions.get(NUMBERS, {})
+        versions, staged = {}, []
+        for subtask in range(self.parallelism):
+            mine = [id for id in ids if self._owner(id % self.model.keys) == subtask]
+            parent = list(parents.get(subtask, {"segments": []})["segments"])
+            if not mine:
+                versions[subtask] = {"segments": parent}
+                continue
+            counts: Counts = {}
+            for segment in parent:
+                counts.update(self.segments[segment])
+            rows: list[Row] = []
+            changed: Counts = {}
+            for id in mine:
+                key = id % self.model.keys
+                counts[key] = changed[key] = counts.get(key, 0) + 1
+                rows.append((id, counts[key]))
+            name = f"{self.prefix}.e{cut.epoch + 1}.a{attempt}.s{subtask}"
+            staged.append(self.sink.stage(name, rows))
+            if len(parent) >= 3:  # merged
+                self.segments[name], parent = counts, []
+            else:
+                self.segments[name] = changed
+            versions[subtask] = {"segments": [*parent, name]}
+        self.host.pause("engine: the step ends")
+        if self.driver.step_fails:
+            self.driver.step_fails = False
+            raise StorageError("its worker died")
+        return BatchResult(
+            epoch=cut.epoch + 1,
+            versions={NUMBERS: versions},
+            positions={RECORDS: {"next": ids.stop}},
+            staged={OUT: tuple(dict(handle) for handle in staged)},
+            records=len(ids),
+        )
