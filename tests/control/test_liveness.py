@@ -19,7 +19,7 @@ from headgate_contract.records import StopWanted, StopWithdrawn
 from headgate_contract.restart import GiveUp, RestartAfter
 from headgate_contract.store_local import LocalStore
 from headgate_control.catalogues import Catalogues
-from headgate_control.outcomes import Condition, ProcessSign, StreamStatus
+from headgate_control.outcomes import Condition, NotNeeded, ProcessSign, StreamStatus
 from headgate_control.status import Observer
 from headgate_control.watch import Watch
 from tests.control.world import STREAM, World
@@ -136,6 +136,23 @@ def test_a_driver_that_says_it_failed_is_lost_at_once_with_its_cause(running: Wo
     assert status.lost is not None
     assert "disk full" in status.lost.reason
     assert status.lost.due_in_s == 0
+
+
+def test_a_driver_that_has_given_up_is_not_restarted(running: World, observer: Observer) -> None:
+    running.beat(StreamState.FAILED, cause="ValueError: 47; not restarted: no restart mends that", given_up=True)
+    lost = observer.status(STREAM).lost
+    assert lost is not None
+    assert isinstance(lost.restart, GiveUp)
+    assert "no restart mends that" in lost.reason
+    assert isinstance(running.control().recover(STREAM), NotNeeded)
+    assert len(running.catalogue().generations) == 1
+
+
+def test_a_driver_that_restarts_by_itself_is_restoring_and_says_why(running: World, observer: Observer) -> None:
+    running.beat(StreamState.RESTORING, cause="restart 2 in 1.5 s after: disk full")
+    status = observer.status(STREAM)
+    assert (status.condition, status.lost) == (Condition.RESTORING, None)
+    assert "restart 2 in 1.5 s after: disk full" in status.text
 
 
 def test_a_failed_driver_that_somebody_wanted_stopped_is_not_lost(running: World, observer: Observer) -> None:

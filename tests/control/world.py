@@ -154,6 +154,7 @@ class World:
         process: ProcessIdentity | None = None,
         age_s: float = 0.0,
         stream: StreamName = STREAM,
+        given_up: bool = False,
     ) -> None:
         newest = self.catalogue(stream).newest_generation
         whose = Generation(generation) if generation else newest.generation if newest else Generation(1)
@@ -166,6 +167,7 @@ class World:
             interval_ms=50,
             cause=cause,
             process=process,
+            given_up=given_up,
         )
         write_heartbeat(self.store, beat)
         self.age(StreamPaths(stream).heartbeat(whose), age_s)

@@ -246,8 +246,8 @@ def test_a_stop_by_signal_does_not_wait_for_the_pause(tmp_path: Path) -> None:
     world.settings["restart-strategy.fixed-delay.delay"] = "1 h"
     world.write(3)
     life = world.begin()
-    until(lambda: life.heart.progress.batches and world.heartbeat(1).state is StreamState.RESTORING, "it waits")
-    assert "ValueError: not good" in (world.heartbeat(1).cause or "")
+    until(lambda: life.heart.state is StreamState.RESTORING, "it waits")
+    until(lambda: "ValueError: not good" in (world.heartbeat(1).cause or ""), "the cause is told")
     assert life.stop() is None
     assert isinstance(world.records[-1], Stopped)
     again = world.begin()
@@ -261,7 +261,7 @@ def test_a_person_who_cancels_does_not_wait_for_the_pause_either(tmp_path: Path)
     world.settings["restart-strategy.fixed-delay.delay"] = "1 h"
     world.write(3)
     life = world.begin()
-    until(lambda: life.heart.progress.batches and world.heartbeat(1).state is StreamState.RESTORING, "it waits")
+    until(lambda: life.heart.state is StreamState.RESTORING, "it waits")
     life.ask("cancel", RequestKind.CANCEL)
     assert life.wait() is None
     assert isinstance(world.records[-1], Stopped)
