@@ -6,7 +6,7 @@ anything to do. The laws of the protocol are looked at after each turn; see docs
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -32,6 +32,7 @@ T = TypeVar("T")
 
 MANUAL = CheckpointOptions(interval_ms=None)
 """No checkpoint but those that somebody asks for."""
+NO_RESTART: Mapping[str, str] = {"restart-strategy.type": "none"}
 _LONGEST = 20_000
 """Turns of one `run`."""
 
@@ -138,6 +139,11 @@ class DriverHarness:
         return self._driver.heart.state
 
     @property
+    def restarts(self) -> int:
+        """How often it has gone on after a failure."""
+        return self._driver.heart.progress.restarts
+
+    @property
     def error(self) -> BaseException | None:
         """Why it ended, if not in good order."""
         return self._driver.error
@@ -188,15 +194,26 @@ class StreamHarness(Scene):
         keys: int = 3,
         batch: int = 5,
         parallelism: int = 2,
+        settings: Mapping[str, str] = NO_RESTART,
     ) -> None:
+        """`settings` say whether and when drivers restart (`restart-strategy.*`)."""
         super().__init__(
-            Model(records=records, keys=keys, options=options, parallelism=parallelism, batch=batch, look_ms=2_000)
+            Model(
+                records=records,
+                keys=keys,
+                options=options,
+                parallelism=parallelism,
+                batch=batch,
+                look_ms=2_000,
+                settings=settings,
+            )
         )
         self._harnesses: list[DriverHarness] = []
         self._verdicts: list[tuple[str, Verdict]] = []
         self._told: list[tuple[str, Any]] = []
         self._last: dict[Task, int] = {}
         self._requests = 0
+        self._stray_ms = 100
         self._glance = _Glance(self.disk, self._host("glance"))
 
     def __enter__(self) -> Self:
@@ -225,9 +242,16 @@ class StreamHarness(Scene):
         self._harnesses.append(DriverHarness(self, driver))
         return self._harnesses[-1]
 
-    def storage(self, verdict: Verdict, call: str, times: int = 1) -> None:
-        """The next call (a pattern, such as `create */slots/*`) ends like that, whoever makes it."""
+    def storage(self, verdict: Verdict, call: str, times: int = 1, after_ms: int = 100) -> None:
+        """The next call (a pattern, such as `create */slots/*`) ends like that, whoever makes it.
+
+        One that is `Verdict.STRAY` fails now, and is carried out `after_ms` later.
+        """
         self._verdicts += [(call, verdict)] * times
+        self._stray_ms = after_ms
+
+    def straying_ms(self) -> int:
+        return self._stray_ms
 
     def advance(self, ms: int) -> None:
         """Time passes, and everybody goes on."""

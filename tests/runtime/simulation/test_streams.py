@@ -147,3 +147,56 @@ def test_what_breaks_a_law_fails_and_tells_the_last_turns() -> None:
         driver.trigger()
         with pytest.raises(AssertionError, match=r"(?s)is gone, which a completed snapshot needs\n.*Trigger"):
             stream.run()
+
+
+RESTARTS = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.delay": "1 s"}
+
+
+def test_a_failed_batch_restarts_the_driver_from_its_newest_checkpoint_after_the_delay() -> None:
+    with StreamHarness(settings={**RESTARTS, "restart-strategy.fixed-delay.attempts": "1"}) as stream:
+        driver = stream.launch()
+        driver.batch()
+        stream.run()
+        driver.trigger()
+        stream.run()
+        driver.fail_batch()
+        driver.batch()
+        stream.run()
+        assert (driver.state, driver.restarts) == (StreamState.RESTORING, 0)
+        stream.advance(1000)
+        assert (driver.state, driver.restarts, driver.position) == (StreamState.RUNNING, 1, 5)
+        assert stream.slots == ["generation-started", "snapshot-completed", "restarted"]
+        driver.batch()
+        stream.run()
+        driver.stop()
+        stream.run()
+        assert len(stream.committed) == 10
+
+        again = stream.launch()
+        for _ in range(2):
+            again.fail_batch()
+            again.batch()
+            stream.run()
+            stream.advance(1000)
+        assert again.state is StreamState.FAILED
+        assert "not restarted: it was restarted 1 times already" in str(again.error)
+
+
+def test_a_slot_that_arrives_after_its_failure_is_too_late_behind_the_restart() -> None:
+    with StreamHarness(settings=RESTARTS) as stream:
+        driver = stream.launch()
+        driver.batch()
+        stream.run()
+        stream.storage(Verdict.STRAY, "create */slots/*", after_ms=2_000)
+        driver.trigger()
+        stream.run()
+        stream.advance(1000)
+        assert driver.restarts == 1
+        stream.advance(1000)
+        assert stream.slots == ["generation-started", "restarted"]
+        assert stream.completed == []
+        driver.batch()
+        stream.run()
+        driver.trigger()
+        stream.run()
+        assert len(stream.committed) == 5
