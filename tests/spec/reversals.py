@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from headgate.coordinator import coordinator, messages, pending, policy, reasons
+from headgate.coordinator import coordinator, messages, pending, policy, reasons, retention
 from headgate.coordinator import requests as deciding
-from headgate.driver import ledger, restoring, shared_state, snapshots
+from headgate.driver import cleaner, ledger, restoring, shared_state, snapshots
 from headgate.recovery import operator_state as recovered_operator_state
 from headgate.recovery import state as recovered_state
 from headgate_contract import fitting, operator_state, restore, settings, snapshot
@@ -349,7 +349,7 @@ def _(patch: Patch) -> None:
 
 def _retire(patch: Patch, rule: Callable[..., tuple[CheckpointId, ...]]) -> None:
     """Another `rule`: it gets the one that holds, and then what that gets."""
-    subsumed = policy.subsumed
+    subsumed = retention.subsumed
     everywhere(patch, subsumed, lambda *args: rule(subsumed, *args))
 
 
@@ -382,7 +382,7 @@ def _(patch: Patch) -> None:
 
     def early(self: coordinator.Coordinator, attempt: Any) -> messages.StoreSnapshot:
         action: messages.StoreSnapshot = store(self, attempt)
-        self.retained = [ref for ref in self.retained if ref.id not in action.retires]
+        self.store.snapshots = [ref for ref in self.store.snapshots if ref.id not in action.retires]
         return action
 
     patch.setattr(coordinator.Coordinator, "_store", early)
@@ -462,10 +462,10 @@ def _(patch: Patch) -> None:
 
 @reverses(57, "the metadata of a subsumed checkpoint stay")
 def _(patch: Patch) -> None:
-    def of_files_only(self: ledger.Ledger, checkpoint: CheckpointId) -> None:
+    def of_files_only(self: cleaner.Cleaner, checkpoint: CheckpointId, done: Any) -> None:
         self._delete(self._shared.release(checkpoint))
 
-    patch.setattr(ledger.Ledger, "_dispose", of_files_only)
+    patch.setattr(cleaner.Cleaner, "_dispose", of_files_only)
 
 
 @reverses(58, "what a checkpoint retires goes before its slot exists")
@@ -473,8 +473,8 @@ def _(patch: Patch) -> None:
     store_snapshot = ledger.Ledger._store_snapshot
 
     def early(self: ledger.Ledger, action: messages.StoreSnapshot) -> None:
-        self.dispose(action.retires)
-        self._disposal.submit(lambda: None).result()
+        self.cleaner.dispose(action.retires)
+        self.cleaner.executor.submit(lambda: None).result()
         store_snapshot(self, action)
 
     patch.setattr(ledger.Ledger, "_store_snapshot", early)
@@ -488,15 +488,15 @@ def _(patch: Patch) -> None:
 
 @reverses(69, "a checkpoint stays as long as somebody uses a file of it")
 def _(patch: Patch) -> None:
-    dispose = ledger.Ledger._dispose
+    dispose = cleaner.Cleaner._dispose
 
-    def patient(self: ledger.Ledger, checkpoint: CheckpointId) -> None:
+    def patient(self: cleaner.Cleaner, checkpoint: CheckpointId, done: Any) -> None:
         files = self._shared._files
         others = frozenset().union(*(named for id, named in files.items() if id != checkpoint))
         if not others & files.get(checkpoint, frozenset()):
-            dispose(self, checkpoint)
+            dispose(self, checkpoint, done)
 
-    patch.setattr(ledger.Ledger, "_dispose", patient)
+    patch.setattr(cleaner.Cleaner, "_dispose", patient)
 
 
 @reverses(71, "an attempt that never completed leaves the shared files that it made")

@@ -18,6 +18,7 @@ from headgate.coordinator.messages import (
     BatchDone,
     BatchFailed,
     Cancel,
+    Cleaned,
     CommitGroups,
     Committed,
     Declined,
@@ -43,10 +44,10 @@ from headgate.coordinator.policy import (
     FailureManager,
     HeldUpBarrier,
     PeriodicScheduler,
-    subsumed,
 )
 from headgate.coordinator.reasons import CheckpointFailureReason as Reason
 from headgate.coordinator.requests import CheckpointRequestDecider, Dropped, Load
+from headgate.coordinator.retention import CompletedCheckpointStore
 from headgate.coordinator.stopping import Stop
 from headgate_contract.ids import CheckpointId
 from headgate_contract.snapshot import SnapshotRef
@@ -62,7 +63,8 @@ class Coordinator:
     participants: frozenset[str]
     cut: Cut
     next_id: CheckpointId
-    retained: list[SnapshotRef]
+    retained: Sequence[SnapshotRef]
+    """The snapshots of the log when this life began."""
     groups: list[Group]
     """What the sinks began with: committed, and no slot says so yet, oldest first."""
     started_ms: int
@@ -76,15 +78,13 @@ class Coordinator:
 
     def __post_init__(self) -> None:
         self.output = OutputOnItsWay(self.groups, {group.id for group in self.groups})
+        self.store = CompletedCheckpointStore(list(self.retained), self.options.retained)
         self.requests = CheckpointRequestDecider(self.options)
         self.scheduler = PeriodicScheduler(self.options.interval_ms)
         self.scheduler.start(self.started_ms)
         self._held_up = HeldUpBarrier(self.options.timeout_ms if self.options.interval_ms is not None else None)
         self._failures = FailureManager(self.options.tolerable_failures)
         self._storing: CheckpointId | None = None
-        self._retiring: tuple[CheckpointId, ...] = ()
-        self._spared: set[CheckpointId] = set()
-        """Checkpoints that whoever asked for a stop will restore."""
         self._last_end_ms: int | None = None
         """When the last snapshot completed or came to nothing."""
         self._doom: Cancel | FailStream | None = None
@@ -99,13 +99,11 @@ class Coordinator:
 
     def next_deadline(self) -> int | None:
         """When `handle(Tick)` should come at the latest, or None: never a moment at which it would do nothing."""
-        moments = [
-            pending.started_ms + self.options.timeout_ms
-            for pending in self.pending.values()
-            if pending.can_expire and pending.waiting
-        ]
-        moments += [due for due in (self.scheduler.due_ms, self._held_up.deadline_ms) if due is not None]
-        return min(moments) if moments and not self.ended and self._doom is None else None
+        if self.ended or self._doom is not None:
+            return None
+        moments = [pending.expires_ms(self.options.timeout_ms) for pending in self.pending.values()]
+        moments += [self.scheduler.due_ms, self._held_up.deadline_ms]
+        return min((moment for moment in moments if moment is not None), default=None)
 
     # ---- events
 
@@ -146,12 +144,15 @@ class Coordinator:
             case Stored():
                 return self._stored(event, now_ms)
             case StoreFailed(checkpoint=checkpoint, cause=cause):
-                self._storing, self._retiring = None, ()
+                self._storing = None
+                self.store.not_completed()
                 self.output.not_noted()
                 reason = Reason.FINALIZE_CHECKPOINT_FAILURE
                 return self._abort(checkpoint, reason, f"it could not be stored: {cause}", now_ms)
             case Committed(groups=groups):
                 return self._committed(groups)
+            case Cleaned(checkpoint=checkpoint):
+                self.store.cleaned(checkpoint)
             case Tick():
                 return self._expire(now_ms)
         return []
@@ -174,13 +175,13 @@ class Coordinator:
         if trigger.name is not None and self._name_taken(trigger):
             return refusal(trigger.request, f"there is a savepoint {trigger.name} already, or one is being taken")
         if trigger.keep is not None:
-            self._spared.add(trigger.keep)
+            self.store.spared.add(trigger.keep)
         return self._begin_to_stop(trigger, now_ms) if trigger.stop else self._submit(trigger, now_ms)
 
     def _name_taken(self, trigger: Trigger) -> bool:
         under_way = [pending.trigger.name for pending in self.pending.values()]
         waiting = [other.name for other in self.requests.waiting]
-        return trigger.name in [*under_way, *waiting, *(ref.name for ref in self.retained)]
+        return trigger.name in [*under_way, *waiting, *self.store.names()]
 
     def _begin_to_stop(self, trigger: Trigger, now_ms: int) -> list[Action]:
         self.stop = Stop(trigger)
@@ -209,7 +210,7 @@ class Coordinator:
     def _load(self) -> Load:
         running = sum(not pending.trigger.is_savepoint for pending in self.pending.values())
         pause = None if self._last_end_ms is None else self._last_end_ms + self.options.min_pause_ms
-        return Load(running=running, cleaning=0, pause_until_ms=pause)
+        return Load(running=running, cleaning=len(self.store.cleaning), pause_until_ms=pause)
 
     def _barriers(self, now_ms: int) -> list[Action]:
         """Let every barrier pass that may, if no step is running: a cut lies between two micro-batches."""
@@ -300,7 +301,6 @@ class Coordinator:
     def _store(self, pending: PendingCheckpoint) -> Action:
         pending.enter(PendingState.STORING)
         self._storing = pending.id
-        self._retiring = subsumed(self.retained, pending.trigger.kind, self.options.retained, self._spared)
         return StoreSnapshot(
             checkpoint=pending.id,
             kind=pending.trigger.kind,
@@ -312,15 +312,15 @@ class Coordinator:
             sources=pending.sources,
             groups=(*self.output.uncommitted(), self.output.group(pending.id)),
             committed=self.output.note(),
-            retires=self._retiring,
+            retires=self.store.retire_for(pending.trigger.kind),
         )
 
     def _stored(self, event: Stored, now_ms: int) -> list[Action]:
         pending = self.pending.pop(event.checkpoint)
         pending.enter(PendingState.COMPLETED)
         self.output.complete(pending.id)
-        self.retained = [ref for ref in self.retained if ref.id not in self._retiring] + [event.snapshot]
-        retired, self._retiring, self._storing = self._retiring, (), None
+        self._storing = None
+        retired = self.store.complete(event.snapshot)
         self.completed += 1
         self._failures.succeeded()
         self._last_end_ms = now_ms
@@ -362,7 +362,8 @@ class Coordinator:
     def _expire(self, now_ms: int) -> list[Action]:
         actions: list[Action] = []
         for pending in list(self.pending.values()):
-            if pending.can_expire and pending.waiting and now_ms >= pending.started_ms + self.options.timeout_ms:
+            expires = pending.expires_ms(self.options.timeout_ms)
+            if expires is not None and now_ms >= expires:
                 waiting = ", ".join(sorted(pending.waiting))
                 cause = f"it expired after {self.options.timeout_ms} ms, still waiting for {waiting}"
                 actions += self._abort(pending.id, Reason.CHECKPOINT_EXPIRED, cause, now_ms)
@@ -393,5 +394,4 @@ class Coordinator:
             )
 
     def _aborted(self, checkpoint: CheckpointId, reason: Reason, cause: str) -> NotifyAborted:
-        latest = max((ref.id for ref in self.retained), default=None)
-        return NotifyAborted(checkpoint=checkpoint, reason=reason, cause=cause, latest_completed=latest)
+        return NotifyAborted(checkpoint=checkpoint, reason=reason, cause=cause, latest_completed=self.store.latest)

@@ -99,6 +99,13 @@ class Committed:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Cleaned:
+    """Nothing more is deleted of this retired checkpoint."""
+
+    checkpoint: CheckpointId
+
+
+@dataclass(frozen=True, kw_only=True)
 class Cancel:
     """The stream ends now, without a snapshot."""
 
@@ -121,6 +128,7 @@ Event = (
     | Stored
     | StoreFailed
     | Committed
+    | Cleaned
     | Cancel
     | Tick
 )

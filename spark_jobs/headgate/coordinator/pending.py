@@ -60,6 +60,10 @@ class PendingCheckpoint:
         """Only a periodic checkpoint: nobody waits for it by name."""
         return self.is_periodic and self.state is PendingState.COLLECTING
 
+    def expires_ms(self, timeout_ms: int) -> int | None:
+        """When it expires, if it can and an ack is missing."""
+        return self.started_ms + timeout_ms if self.can_expire and self.waiting else None
+
     def acknowledge(self, ack: Acknowledged) -> AckResult:
         if ack.participant in self.acknowledged:
             return AckResult.DUPLICATE

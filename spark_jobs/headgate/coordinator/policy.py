@@ -1,14 +1,11 @@
-"""When a checkpoint is due, what its failure means, and which older ones it retires. Pure."""
+"""When a checkpoint is due, and what its failure means. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from headgate.coordinator.reasons import CheckpointFailureReason
-from headgate_contract.ids import CheckpointId
 from headgate_contract.settings import Settings
-from headgate_contract.snapshot import SnapshotKind, SnapshotRef
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,20 +118,3 @@ class FailureManager:
             return False
         self.in_a_row += 1
         return self.in_a_row > self.tolerable
-
-
-def subsumed(
-    retained: Sequence[SnapshotRef],
-    completing: SnapshotKind,
-    keep: int,
-    spared: Collection[CheckpointId] = frozenset(),
-) -> tuple[CheckpointId, ...]:
-    """The checkpoints that one more of kind `completing` retires: all but the newest `keep`, the new one counted.
-
-    Savepoints are never retired here, and never push out a checkpoint; those that are `spared` stay beyond `keep`.
-    """
-    if completing is SnapshotKind.SAVEPOINT:
-        return ()
-    checkpoints = sorted(ref.id for ref in retained if ref.kind is SnapshotKind.CHECKPOINT)
-    too_many = checkpoints[: max(0, len(checkpoints) + 1 - keep)]
-    return tuple(id for id in too_many if id not in spared)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 
 from headgate.coordinator.cut import Group
 from headgate.coordinator.messages import (
+    Cleaned,
     CommitGroups,
     Committed,
     Event,
@@ -28,6 +29,7 @@ from headgate.coordinator.messages import (
     WriteStopped,
 )
 from headgate.driver.checkpoint_meter import CheckpointMeter
+from headgate.driver.cleaner import Cleaner
 from headgate.driver.points import KillPoints
 from headgate.driver.shared_state import SharedFiles
 from headgate.driver.snapshots import SnapshotTaker
@@ -92,8 +94,7 @@ class Ledger:
         self._points = points
         self._mailbox = Mailbox(store, stream)
         self._pool = executor("ledger")
-        self._disposal = executor("disposal")
-        """Deletions may take long, and what completes checkpoints must not wait for them."""
+        self.cleaner = Cleaner(store, shared, folders, executor("disposal"))
         self._fenced_lock = threading.Lock()
         self._fenced_said = False
         self._over = False
@@ -118,7 +119,7 @@ class Ledger:
 
     def close(self, patience_s: float | None = None) -> bool:
         """Carry out what is queued, and end; False if something is still under way after `patience_s`."""
-        pools = (self._pool, self._disposal)
+        pools = (self._pool, self.cleaner.executor)
 
         def wait() -> None:
             for pool in pools:
@@ -268,7 +269,7 @@ class Ledger:
         if action.name is None and self.taker is not None:
             self.taker.confirm(metadata)
         unneeded = self._shared.register(action.checkpoint, metadata.handles() if action.name is None else ())
-        self.delete(unneeded, f"checkpoint {action.checkpoint} does not need them any more")
+        self.cleaner.delete(unneeded, f"checkpoint {action.checkpoint} does not need them any more")
         self._post(Stored(checkpoint=action.checkpoint, snapshot=snapshot, slot=slot))
 
     # ---- commit
@@ -338,41 +339,11 @@ class Ledger:
             self.taker.forget(action.checkpoint)
         cost = self.meter.completed(action.checkpoint)
         self.say(action.snapshot.kind.value, "EXECUTED", f"{action.snapshot} is complete and committed", cost)
-        self.dispose(action.retired)
+        self.cleaner.dispose(action.retired, self._cleaned)
         self._points.reach("after-notify")
 
-    def dispose(self, snapshots: Sequence[CheckpointId]) -> None:
-        """Go on with what an earlier life had retired and not yet deleted."""
-        for snapshot in snapshots:
-            self._disposal.submit(self._dispose, snapshot)
-
-    def delete(self, paths: Sequence[str], why: str) -> None:
-        """Delete files that no snapshot needs, whenever there is time."""
-        if paths:
-            log.info("%s files on shared storage go: %s", len(paths), why)
-            self._disposal.submit(self._delete, paths)
-
-    def _delete(self, paths: Sequence[str]) -> None:
-        for path in paths:
-            try:
-                self._store.delete(path)
-            except StorageError as error:
-                log.warning("%s is needed no more and could not be deleted: %s", path, error)
-
-    def _dispose(self, snapshot: CheckpointId) -> None:
-        """Delete what a retired checkpoint alone needs; its slot says that it is no candidate any more.
-
-        Its folder goes last: what is left of a deletion that was broken off is found by it in the next life.
-        """
-        paths = self._shared.release(snapshot)
-        folder = self._folders.pop(snapshot, None)
-        try:
-            for path in paths:
-                self._store.delete(path)
-            if folder is not None:
-                self._store.delete_all(folder)
-        except StorageError as error:
-            log.warning("checkpoint %s is retired and could not be deleted: %s", snapshot, error)
+    def _cleaned(self, checkpoint: CheckpointId) -> None:
+        self._post(Cleaned(checkpoint=checkpoint))
 
     def _notify_aborted(self, action: NotifyAborted) -> None:
         if self.taker is not None:

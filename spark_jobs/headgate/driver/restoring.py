@@ -78,7 +78,7 @@ class Restorer:
         named = self._shared.named() if all_named else None
         left = leftovers(self._setup.store, self._setup.catalogue, self._generation, named)
         self._ledger.check_not_fenced()  # after the listing: so nothing in it is a successor's
-        self._ledger.delete(left, "earlier lives left them, and no snapshot names them")
+        self._ledger.cleaner.delete(left, "earlier lives left them, and no snapshot names them")
         history = sink_history(self._setup.store, self._setup.catalogue, ref, metadata, self._shape.former)
         with self._watch.term("reset_sink"):
             reports = begin_sinks(self._sinks, history)
@@ -170,7 +170,7 @@ class Restorer:
                 continue
             handles = list(metadata.handles()) if ref.name is None else []
             self._shared.register(ref.id, handles)
-        self._ledger.dispose(self._register_retired())
+        self._ledger.cleaner.dispose(self._register_retired())
         return all_named
 
     def _register_retired(self) -> list[CheckpointId]:

@@ -137,9 +137,14 @@ class CoordinatorHistory(RuleBasedStateMachine):
     def deliver(self) -> None:
         self.world.deliver()
 
+    @precondition(lambda self: self.world.disposal)
     @rule()
-    def settle(self) -> None:
-        self.world.settle()
+    def clean(self) -> None:
+        self.world.clean()
+
+    @rule(clean=st.booleans())
+    def settle(self, clean: bool) -> None:
+        self.world.settle(clean=clean)
 
     def next_request(self) -> str:
         self.asked += 1
@@ -159,6 +164,8 @@ class CoordinatorHistory(RuleBasedStateMachine):
             assert deadline is None, "who ended does nothing more"
         elif any(attempt.trigger.stop for attempt in attempts):
             assert not coordinator.may_begin, "nothing begins while the stream stops"
+        elif len(coordinator.store.cleaning) > self.world.options.max_concurrent:
+            return  # the cleaner's word is an event of its own
         elif coordinator.may_begin and not self.world.busy and not attempts:
             assert (deadline is not None) == (self.world.options.interval_ms is not None), "checkpoints go on"
 

@@ -8,7 +8,7 @@ from headgate.coordinator.messages import Reply, Trigger
 from headgate.coordinator.policy import CheckpointOptions
 from headgate.coordinator.reasons import CheckpointFailureReason as Reason
 from headgate.coordinator.requests import CheckpointRequestDecider, Dropped, Load
-from headgate_contract.ids import RequestId, SavepointName
+from headgate_contract.ids import CheckpointId, RequestId, SavepointName
 from headgate_contract.snapshot import SnapshotKind
 from tests.runtime.coordinator.world import World
 
@@ -162,6 +162,23 @@ def test_f38_a_checkpoint_by_hand_waits_for_the_one_under_way_and_then_runs() ->
     answer = world.replies[RequestId("now")]
     assert isinstance(answer, Reply)
     assert answer.done
+
+
+def test_f38_a_request_waits_until_the_cleaner_has_caught_up() -> None:
+    world = World(CheckpointOptions(interval_ms=1000, retained=1))
+    for number in (1, 2, 3):
+        world.pass_time(1000)
+        world.ack(number)
+        world.settle(clean=False)
+    assert list(world.disposal) == [1, 2], "a slow cleaner"
+    world.pass_time(1000)
+    world.request("savepoint", "upgrade")
+    assert world.pending == []
+    assert world.coordinator.failed == 0
+    world.clean()
+    world.deliver()
+    assert world.pending == [4, 5], "put off, not failed"
+    assert world.attempts[CheckpointId(4)].take.name == "upgrade"
 
 
 def test_f31_a_checkpoint_that_is_discarded_right_behind_its_barrier_lets_the_next_request_run() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.coordinator.policy import CheckpointOptions, subsumed
+from headgate.coordinator.policy import CheckpointOptions
+from headgate.coordinator.retention import subsumed
 from headgate_contract.snapshot import SnapshotKind, SnapshotRef
 from tests.runtime.coordinator.world import World, checkpoint_ref, savepoint_ref
 
@@ -25,14 +26,14 @@ def test_f48_savepoints_never_push_out_the_last_checkpoint() -> None:
     take(world, "cp1", "cp2", "sp1", "sp2", "sp3")
     assert [slot.retires for slot in world.completed] == [(), (1,), (), (), ()]
     assert world.kept_checkpoints == [2]
-    assert [ref.name for ref in world.coordinator.retained] == [None, "sp1", "sp2", "sp3"]
+    assert [ref.name for ref in world.coordinator.store.snapshots] == [None, "sp1", "sp2", "sp3"]
 
 
 def test_no_checkpoint_ever_retires_a_savepoint() -> None:
     world = retaining(1)
     take(world, "cp1", "sp1", "cp2", "cp3")
     assert [slot.retires for slot in world.completed] == [(), (), (1,), (3,)]
-    assert [ref.name for ref in world.coordinator.retained] == ["sp1", None]
+    assert [ref.name for ref in world.coordinator.store.snapshots] == ["sp1", None]
 
 
 def test_f50_a_stop_is_retained() -> None:
@@ -41,7 +42,7 @@ def test_f50_a_stop_is_retained() -> None:
     world.request("stop", "last", stop=True)
     world.complete(3)
     assert world.ended
-    assert [ref.id for ref in world.coordinator.retained] == [1, 2, 3]
+    assert [ref.id for ref in world.coordinator.store.snapshots] == [1, 2, 3]
 
 
 def test_f51_none_is_retired_before_there_are_too_many() -> None:

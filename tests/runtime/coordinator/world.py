@@ -19,6 +19,7 @@ from headgate.coordinator.messages import (
     BatchBegun,
     BatchDone,
     Cancel,
+    Cleaned,
     CommitGroups,
     Committed,
     Declined,
@@ -105,6 +106,7 @@ class World:
         self.attempts: dict[CheckpointId, Attempt] = {}
         self.ledger: deque[Action] = deque()
         self.inbox: deque[Event] = deque()
+        self.disposal: deque[CheckpointId] = deque()
         self.slots: list[StoreSnapshot | WriteStopped] = []
         self.commits: list[CheckpointId] = []
         self.noted: list[CheckpointId] = []
@@ -226,6 +228,7 @@ class World:
                 self._answer(request, action)
             case NotifyComplete() | NotifyAborted():
                 self.notices.append(action)
+                self.disposal.extend(action.retired if isinstance(action, NotifyComplete) else ())
             case FailStream():
                 self.failures.append(action)
         return action
@@ -239,10 +242,16 @@ class World:
             self.attempts[event.checkpoint].state = "stored"
         return self.tell(event)
 
-    def settle(self, *, fail: bool = False) -> None:
-        """Let the ledger work until nothing is left to do."""
-        while self.ledger or self.inbox:
+    def clean(self) -> None:
+        """The cleaner has done with the oldest checkpoint that it was given."""
+        self.inbox.append(Cleaned(checkpoint=self.disposal.popleft()))
+
+    def settle(self, *, fail: bool = False, clean: bool = True) -> None:
+        """Let the ledger work until nothing is left to do, and the cleaner too."""
+        while self.ledger or self.inbox or (clean and self.disposal):
             self.carry_out(fail=fail)
+            if clean and self.disposal:
+                self.clean()
             while self.inbox:
                 self.deliver()
 
@@ -310,6 +319,8 @@ class World:
         self.attempts[take.checkpoint] = Attempt(take, pending.trigger, self.now_ms, len(self.staged))
         if pending.trigger.stop:
             assert not [other for other in self.open_attempts if other.take != take], "the last barrier comes alone"
+        else:
+            assert len(self.disposal) <= self.options.max_concurrent, "not while too many are being cleaned"
         if pending.trigger.reason == "interval":
             running = [attempt for attempt in self.open_attempts if attempt.take.name is None]
             assert len(running) <= self.options.concurrent

@@ -69,7 +69,7 @@ class QuickLedger(Ledger):
     PAUSE_S = 0.0
 
     def settle(self) -> None:
-        for pool in (self._pool, self._disposal):  # in this order: the first one gives the second one work
+        for pool in (self._pool, self.cleaner.executor):  # in this order: the first one gives the second one work
             pool.submit(lambda: None).result(PATIENCE_S)
 
 
@@ -170,6 +170,13 @@ class LedgerWorld:
     def event(self) -> Any:
         """The next thing that the coordinator is told."""
         return self.events.get(timeout=PATIENCE_S)
+
+    def told(self) -> list[Event]:
+        """Everything that the coordinator has been told since it was last looked at."""
+        found: list[Event] = []
+        while not self.events.empty():
+            found.append(self.events.get())
+        return found
 
     def answer(self, request: str) -> Answer | None:
         return Mailbox(self.plain, STREAM).answer(RequestId(request))

@@ -10,6 +10,7 @@ import pytest
 
 from headgate.coordinator.cut import Cut
 from headgate.coordinator.messages import (
+    Cleaned,
     CommitGroups,
     Committed,
     FailStream,
@@ -442,6 +443,22 @@ def test_f69_a_restored_checkpoint_is_retired_although_files_of_it_are_still_in_
     assert shared_files(world) == ["shared/b", "shared/c"]
 
 
+def cleaned(world: LedgerWorld) -> list[int]:
+    """The checkpoints of which the coordinator is told that they are cleaned."""
+    return [event.checkpoint for event in world.told() if isinstance(event, Cleaned)]
+
+
+@pytest.mark.parametrize("refused", [[], ["delete"]], ids=["deleted", "could not be deleted"])
+def test_f38_the_coordinator_is_told_when_a_retired_checkpoint_is_cleaned(
+    refused: list[str], world: LedgerWorld
+) -> None:
+    notice = retire_one_of_two(world)
+    assert cleaned(world) == []
+    world.faults.refused = refused
+    world.do(notice)
+    assert cleaned(world) == [1]
+
+
 def test_f58_nothing_is_deleted_before_the_slot_says_that_it_is_retired(world: LedgerWorld) -> None:
     retire_one_of_two(world)
     assert shared_files(world) == ["shared/a", "shared/b", "shared/c"]
@@ -461,7 +478,7 @@ def test_a_deletion_that_fails_leaves_the_folder_for_the_next_life_and_does_not_
     world.faults.refused = []
     world.shared.register(CheckpointId(1), [handle("shared/a"), handle("shared/b")])
     world.folders[CheckpointId(1)] = CHECKPOINT_1.removesuffix(f"/{METADATA}")
-    world.ledger.dispose([CheckpointId(1)])
+    world.ledger.cleaner.dispose([CheckpointId(1)])
     world.do()
     assert shared_files(world) == ["shared/b", "shared/c"]
     assert world.plain.stat(CHECKPOINT_1) is None

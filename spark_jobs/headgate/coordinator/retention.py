@@ -1,0 +1,67 @@
+"""Which snapshots are retained, which of them the next one retires, and which are still being deleted. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from headgate_contract.ids import CheckpointId, SavepointName
+from headgate_contract.snapshot import SnapshotKind, SnapshotRef
+
+
+@dataclass
+class CompletedCheckpointStore:
+    """The completed snapshots of the log, less those that a slot has retired."""
+
+    snapshots: list[SnapshotRef]
+    keep: int
+    """How many checkpoints."""
+    spared: set[CheckpointId] = field(default_factory=set)
+    """Checkpoints that whoever asked for a stop will restore."""
+    retiring: tuple[CheckpointId, ...] = ()
+    """Those that the slot which is being written retires."""
+    cleaning: set[CheckpointId] = field(default_factory=set)
+    """Retired ones whose files are being deleted."""
+
+    @property
+    def latest(self) -> CheckpointId | None:
+        return max((ref.id for ref in self.snapshots), default=None)
+
+    def names(self) -> list[SavepointName]:
+        return [ref.name for ref in self.snapshots if ref.name is not None]
+
+    def retire_for(self, completing: SnapshotKind) -> tuple[CheckpointId, ...]:
+        """A slot is about to be written: what it retires."""
+        self.retiring = subsumed(self.snapshots, completing, self.keep, self.spared)
+        return self.retiring
+
+    def not_completed(self) -> None:
+        """That slot was not written."""
+        self.retiring = ()
+
+    def complete(self, snapshot: SnapshotRef) -> tuple[CheckpointId, ...]:
+        """That slot is there: what it has retired, which may be deleted now."""
+        retired, self.retiring = self.retiring, ()
+        self.snapshots = [ref for ref in self.snapshots if ref.id not in retired] + [snapshot]
+        self.cleaning.update(retired)
+        return retired
+
+    def cleaned(self, checkpoint: CheckpointId) -> None:
+        self.cleaning.discard(checkpoint)
+
+
+def subsumed(
+    retained: Sequence[SnapshotRef],
+    completing: SnapshotKind,
+    keep: int,
+    spared: Collection[CheckpointId] = frozenset(),
+) -> tuple[CheckpointId, ...]:
+    """The checkpoints that one more of kind `completing` retires: all but the newest `keep`, the new one counted.
+
+    Savepoints are never retired here, and never push out a checkpoint; those that are `spared` stay beyond `keep`.
+    """
+    if completing is SnapshotKind.SAVEPOINT:
+        return ()
+    checkpoints = sorted(ref.id for ref in retained if ref.kind is SnapshotKind.CHECKPOINT)
+    too_many = checkpoints[: max(0, len(checkpoints) + 1 - keep)]
+    return tuple(id for id in too_many if id not in spared)
