@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -15,7 +14,6 @@ from headgate_contract.errors import BadInput
 from headgate_contract.history import Event, read_history
 from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName, StreamName
 from headgate_contract.mailbox import Answer, Request, RequestKind
-from headgate_contract.process import this_host
 from headgate_contract.records import Deployed
 from headgate_contract.restart import RestartAfter
 from headgate_contract.restore import Fresh, Located, Named, Newest
@@ -43,6 +41,7 @@ from headgate_control.restoring import Restorer
 from headgate_control.starting import Order, Starter
 from headgate_control.status import Observer
 from headgate_control.stopping import StopOrder, Stopper
+from headgate_control.telling import somebody
 from headgate_control.watch import Watch
 
 
@@ -76,7 +75,13 @@ class Control:
             catalogues=catalogues, observer=observer, requests=self._requests, journal=self._journal
         )
         self._restorer = Restorer(
-            store=store, catalogues=catalogues, observer=observer, starter=self._starter, stopper=self._stopper
+            store=store,
+            catalogues=catalogues,
+            observer=observer,
+            starter=self._starter,
+            stopper=self._stopper,
+            deployer=self._deployer,
+            journal=self._journal,
         )
 
     @classmethod
@@ -151,12 +156,13 @@ class Control:
         order = Order(by=by or self._by, question=question, wait=wait, kill_old=kill_old)
         return self._starter.start(StreamName(stream), order)
 
-    def restore(
+    def restore(  # noqa: PLR0913 - one for each option
         self,
         stream: str,
         *,
         snapshot: CheckpointId | SavepointName | Located | None = None,
         savepoint_first: bool = True,
+        parallelism: int | None = None,
         fall_back: bool | None = None,
         accept_duplicates: bool = False,
         allow_non_restored_state: bool = False,
@@ -164,7 +170,10 @@ class Control:
         kill_old: bool = True,
         by: str | None = None,
     ) -> Launched:
-        """start() from the named snapshot; a stream that runs is stopped first, with a savepoint by default."""
+        """start() from the named snapshot; a stream that runs is stopped first, with a savepoint by default.
+
+        Another `parallelism` is recorded as a deployment of the same job, checked before anything is stopped.
+        """
         question = Question(
             wanted=_wanted(snapshot),
             fall_back=fall_back,
@@ -172,7 +181,9 @@ class Control:
             allow_non_restored_state=allow_non_restored_state,
         )
         order = Order(by=by or self._by, question=question, wait=wait, kill_old=kill_old)
-        return self._restorer.restore(StreamName(stream), order, savepoint_first=savepoint_first)
+        return self._restorer.restore(
+            StreamName(stream), order, savepoint_first=savepoint_first, parallelism=parallelism
+        )
 
     def recover(
         self, stream: str, *, wait: bool = True, kill_old: bool = True, by: str | None = None
@@ -379,14 +390,6 @@ class Control:
     def logs(self, stream: str, generation: Generation | None = None, *, lines: int = 100) -> LogTail:
         """The last lines of a generation's log. Raises NotFound, with host and path, if it is elsewhere."""
         return log_of(self._catalogues.read(StreamName(stream)), generation, lines)
-
-
-def somebody() -> str:
-    """Who this process acts for, if nobody said so."""
-    try:
-        return f"{getpass.getuser()}@{this_host()}"
-    except (KeyError, OSError):  # a user id without a name, as containers have
-        return f"uid {os.getuid()}@{this_host()}"
 
 
 def _wanted(snapshot: CheckpointId | SavepointName | Located | None) -> Newest | Named | Located:

@@ -100,6 +100,10 @@ class Deployer:
     ) -> tuple[SlotNumber, Deployed]:
         """Validate and record; the decision's number. What is deployed already is not recorded again."""
         self.store.check_writable()
+        return self.record(stream, self.checked(stream, job, given, directory, by))
+
+    def checked(self, stream: StreamName, job: Path, given: Mapping[str, object], directory: Path, by: str) -> Deployed:
+        """Validate only: what may be recorded."""
         settings = Settings(given)
         job, directory = job.absolute(), directory.absolute()
         content = read_job(job)
@@ -116,6 +120,10 @@ class Deployer:
         )
         if read_job(job) != content:
             raise Conflict(f"the job file {job} changed while it was checked", hint="deploy it again")
+        return wanted
+
+    def record(self, stream: StreamName, wanted: Deployed) -> tuple[SlotNumber, Deployed]:
+        """Make what was checked the job of the stream's next start; the decision's number."""
         number, deployed = self._record(stream, wanted)
         readable = {"stream": stream, "number": number, "root": self.store.url, "deployed": deployed}
         self.store.replace(StreamPaths(stream).readable, wire.encode("stream", readable))

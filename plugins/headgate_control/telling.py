@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 from datetime import UTC, datetime
 
+from headgate_contract.process import this_host
 from headgate_control.outcomes import StreamStatus
 
 
@@ -49,3 +52,11 @@ def not_running(status: StreamStatus) -> str:
         return f"stream {status.stream} does not run: {status.text}"
     heard = f", last heartbeat {status.heartbeat_age_s:.0f} s ago" if status.heartbeat_age_s is not None else ""
     return f"stream {status.stream} does not run ({status.condition.value}{heard}): {status.text}"
+
+
+def somebody() -> str:
+    """Who this process acts for, if nobody said so."""
+    try:
+        return f"{getpass.getuser()}@{this_host()}"
+    except (KeyError, OSError):  # a user id without a name, as containers have
+        return f"uid {os.getuid()}@{this_host()}"

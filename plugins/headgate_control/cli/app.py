@@ -40,6 +40,7 @@ VERBS: tuple[Callable[..., None], ...] = (
     asking.checkpoint,
     asking.savepoint,
     running.restore,
+    running.rescale,
     looking.explain,
     looking.snapshots,
     costs.checkpoints,

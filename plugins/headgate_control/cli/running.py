@@ -1,4 +1,4 @@
-"""The verbs that change what runs: deploy, start, stop, cancel, restore, supervise."""
+"""The verbs that change what runs: deploy, start, stop, cancel, restore, rescale, supervise."""
 
 from __future__ import annotations
 
@@ -133,6 +133,9 @@ def restore(  # noqa: PLR0913, PLR0917  (one for each option)
     no_savepoint: Annotated[
         bool, typer.Option("--no-savepoint", help="Stop a running stream without a savepoint.")
     ] = False,
+    parallelism: Annotated[
+        int | None, typer.Option("--parallelism", help="Go on with so many subtasks [default: as deployed].")
+    ] = None,
     no_wait: NoWait = False,
     by: By = None,
     root: Root = None,
@@ -144,11 +147,30 @@ def restore(  # noqa: PLR0913, PLR0917  (one for each option)
         stream,
         snapshot=snapshot_name(from_),
         savepoint_first=not no_savepoint,
+        parallelism=parallelism,
         fall_back=fall_back,
         accept_duplicates=accept_duplicates,
         allow_non_restored_state=allow_non_restored_state,
         wait=not no_wait,
         by=by,
+    )
+    _show_launched(here, launched, ())
+
+
+def rescale(
+    ctx: typer.Context,
+    stream: Stream,
+    parallelism: Annotated[int, typer.Argument(help="How many subtasks from now on.")],
+    savepoint: Annotated[bool, typer.Option("--savepoint", help="Stop it with a savepoint, not a checkpoint.")] = False,
+    no_wait: NoWait = False,
+    by: By = None,
+    root: Root = None,
+    json: Json = False,
+) -> None:
+    """Go on with another parallelism: stop at a barrier, deploy the job with it, start from there."""
+    here = session(ctx, root, json)
+    launched = here.control(stream).restore(
+        stream, savepoint_first=savepoint, parallelism=parallelism, wait=not no_wait, by=by
     )
     _show_launched(here, launched, ())
 
