@@ -7,8 +7,10 @@ by an assertion of its own: an error on the way there shows nothing.
 from __future__ import annotations
 
 import logging
+import threading
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,14 +38,15 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Breaking([REVERSALS[number] for number in numbers]), "headgate-spec-break")
 
 
-@dataclass
-class Outcome:
-    """What one run of the tests of a number came to."""
+@dataclass(frozen=True)
+class Trial:
+    """One run of one test."""
 
-    asserted: list[str] = field(default_factory=list)
-    """The tests that failed by an assertion, and how."""
-    broken: list[str] = field(default_factory=list)
-    """Those that failed in another way."""
+    seconds: float
+    failure: str = ""
+    """The test and its errors, if it failed."""
+    asserted: bool = False
+    """It failed by an assertion."""
 
 
 class Breaking:
@@ -53,6 +56,7 @@ class Breaking:
         self.reversals = reversals
         self.noticed = 0
         self._words = [word for each in reversals for word in (f"_f{each.number}_", f"F{each.number}")]
+        self._sound: dict[str, Trial] = {}
         self._raised: dict[str, pytest.ExceptionInfo[BaseException]] = {}
 
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
@@ -74,32 +78,45 @@ class Breaking:
 
     def judge(self, reversal: Reversal, items: Sequence[pytest.Function]) -> str:
         """What is wrong with the tests of this behaviour; nothing, if one of them notices."""
-        sound = self.run(items)
         if not items:
             return "NO PURE TEST"
-        if sound.asserted or sound.broken:
-            return f"FAILS WITHOUT IT: {(*sound.asserted, *sound.broken)[0]}"
+        sound = [self.sound(item) for item in items]
+        failures = [trial.failure for trial in sound if trial.failure]
+        if failures:
+            return f"FAILS WITHOUT IT: {failures[0]}"
         with pytest.MonkeyPatch.context() as patch:
             try:
                 reversal.switch(patch)
             except (AttributeError, ImportError) as error:
                 return f"THE SWITCH DOES NOT FIT: {error}"
-            reversed_ = self.run(items)
-        if reversed_.asserted:
-            return ""
-        return f"FAILS, BUT NOT BY AN ASSERTION: {reversed_.broken[0]}" if reversed_.broken else "NOT NOTICED"
+            return self.reversed(sorted(items, key=lambda item: self.sound(item).seconds))
 
-    def run(self, items: Sequence[pytest.Function]) -> Outcome:
-        outcome = Outcome()
+    def sound(self, item: pytest.Function) -> Trial:
+        if item.nodeid not in self._sound:
+            self._sound[item.nodeid] = self.run(item)
+        return self._sound[item.nodeid]
+
+    def reversed(self, items: Sequence[pytest.Function]) -> str:
+        """Nothing as soon as one test notices: the quick ones are asked first."""
+        broken = ""
         for item in items:
-            self._raised.clear()
-            reports = runtestprotocol(item, log=False, nextitem=None)
-            if any(report.failed for report in reports):
-                raised = self._raised.get("call")
-                asserted = raised is not None and len(self._raised) == 1 and _is_assertion(raised)
-                errors = "; ".join(each.exconly(tryshort=True) for each in self._raised.values())
-                (outcome.asserted if asserted else outcome.broken).append(f"{item.nodeid}: {errors}")
-        return outcome
+            trial = self.run(item)
+            if trial.asserted:
+                return ""
+            broken = broken or trial.failure
+        return f"FAILS, BUT NOT BY AN ASSERTION: {broken}" if broken else "NOT NOTICED"
+
+    def run(self, item: pytest.Function) -> Trial:
+        self._raised.clear()
+        began = time.monotonic()
+        reports = runtestprotocol(item, log=False, nextitem=None)
+        seconds = time.monotonic() - began
+        if not any(report.failed for report in reports):
+            return Trial(seconds)
+        raised = self._raised.get("call")
+        asserted = raised is not None and len(self._raised) == 1 and _is_assertion(raised)
+        errors = "; ".join(each.exconly(tryshort=True) for each in self._raised.values())
+        return Trial(seconds, f"{item.nodeid}: {errors}", asserted)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[object]:
@@ -114,6 +131,7 @@ class Breaking:
 
     def pytest_unconfigure(self, config: pytest.Config) -> None:
         logging.disable()  # threads that a reversal left behind have no say behind the last line
+        threading.excepthook = lambda args: None
         line = f"spec-break: {self.noticed} of {len(self.reversals)} reversals fail their tests"
         config.get_terminal_writer().line(line, flush=True)
 
