@@ -120,7 +120,17 @@ FORMS: Mapping[str, Form] = {
                 None,
                 type=["null", "string"],
                 title="Snapshot",
-                description="An id or a savepoint's name (`headgate snapshots STREAM` lists them); empty: the newest.",
+                description="An id, a name (`headgate snapshots STREAM`) or the URL of a folder; empty: the newest.",
+            ),
+            "claim_mode": Param(
+                "no-claim",
+                type="string",
+                enum=["no-claim", "claim"],
+                values_display={
+                    "no-claim": "it is left alone",
+                    "claim": "it becomes the stream's: deleted once newer checkpoints subsume it",
+                },
+                title="A savepoint that is restored",
             ),
             "savepoint_first": _yes_or_no("Savepoint first", "Stop a running stream with a savepoint.", True),
             "fall_back": _fall_back(),

@@ -23,7 +23,7 @@ from headgate_contract.records import (
     decision_log,
     slot_log,
 )
-from headgate_contract.restore import RestoreFrom
+from headgate_contract.restore import ClaimMode, RestoreFrom
 from headgate_contract.snapshot import SnapshotKind, SnapshotRef
 from headgate_contract.store import ObjectStore
 
@@ -83,6 +83,18 @@ class Catalogue:
         return frozenset(by_drivers | by_control)
 
     @cached_property
+    def claims(self) -> tuple[SnapshotRef, ...]:
+        """The savepoints that became the stream's when they were restored, retired ones too."""
+        found = [start.decision for start in self.generations if isinstance(start.decision, RestoreFrom)]
+        refs = [each.snapshot for each in found if each.claim_mode is ClaimMode.CLAIM]
+        return tuple({ref.id: ref for ref in refs if ref.kind is SnapshotKind.SAVEPOINT}.values())
+
+    @cached_property
+    def claimed(self) -> tuple[SnapshotRef, ...]:
+        """Of these, those that are not retired: newer checkpoints retire them, as if they were checkpoints."""
+        return tuple(ref for ref in self.claims if ref.id not in self.retired)
+
+    @cached_property
     def snapshots(self) -> tuple[SnapshotRef, ...]:
         """Every snapshot that can be asked for, newest first."""
         kept = [ref for ref in self.completed if ref.id not in self.retired]
@@ -94,7 +106,7 @@ class Catalogue:
         What lies elsewhere than where this log had it completed was put there by somebody, whose it is.
         """
         if ref.foreign:
-            return True
+            return ref.id not in self.retired
         own = next((own for own in self.completed if own.id == ref.id), None)
         return ref.id in self._retained or (own is not None and own.where != ref.where)
 

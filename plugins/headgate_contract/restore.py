@@ -15,6 +15,15 @@ if TYPE_CHECKING:
     from headgate_contract.records import GenerationStarted
 
 
+class ClaimMode(enum.Enum):
+    """Whose the restored snapshot is from then on."""
+
+    NO_CLAIM = "NO_CLAIM"
+    """Its owner's: the first checkpoint is full, and from then on nothing here needs it."""
+    CLAIM = "CLAIM"
+    """The stream's: it is deleted like a checkpoint once newer ones subsume it."""
+
+
 class Rollback(enum.Enum):
     """What a sink can do about effects that a restore goes back behind."""
 
@@ -51,6 +60,7 @@ class RestoreFrom:
     rollbacks: tuple[SinkRollback, ...] = ()
     non_restored: tuple[VertexUid, ...] = ()
     """What of it is left behind, by the uids that it has there: the job no longer has them, and that was allowed."""
+    claim_mode: ClaimMode = ClaimMode.NO_CLAIM
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +139,8 @@ class RestoreFacts:
     """What is left behind of a snapshot, and allowed to be."""
     fall_back: bool = False
     accept_duplicates: bool = False
+    claim_mode: ClaimMode = ClaimMode.NO_CLAIM
+    """Of the snapshot that is named."""
 
 
 def decide_restore(facts: RestoreFacts) -> RestoreDecision:
@@ -215,10 +227,21 @@ def _named(facts: RestoreFacts, name: CheckpointId | SavepointName | SnapshotRef
         what = f"{gone[-1]} is retired: its files may be gone" if gone else f"there is no snapshot {name}"
         return _with_alternatives(facts, what, ())
     why = facts.damaged.get(ref.id)
+    if why is None and facts.claim_mode is ClaimMode.CLAIM:
+        why = _not_to_be_claimed(catalogue, ref)
     if why is not None:
         return _with_alternatives(facts, f"{ref} cannot be restored: {why}", (Rejected(ref, why),))
     reason = f"{ref} was named by its place, {ref.where}" if isinstance(name, SnapshotRef) else f"{ref} was named"
     return _restore(facts, ref, reason, (), "older than the one that was named")
+
+
+def _not_to_be_claimed(catalogue: Catalogue, ref: SnapshotRef) -> str | None:
+    """Why a stream cannot own a snapshot from now on."""
+    if ref.foreign:
+        return "a checkpoint belongs to its own stream (claim mode CLAIM)" if ref.name is None else None
+    if not any(own.where == ref.where for own in catalogue.completed):
+        return "it is a copy of one that the stream has (claim mode CLAIM): claim that one"
+    return None
 
 
 def _restore(
@@ -232,7 +255,9 @@ def _restore(
     if left:
         reason = f"{reason}; NOT restored, as was allowed: {', '.join(left)}"
     passed_over = _passed_over(facts, ref, rejected, why_older)
-    return RestoreFrom(ref, reason, (*rejected, *passed_over), rollbacks, left)
+    claimed = ref in facts.catalogue.claimed  # and stays so, whoever restores it again
+    mode = facts.claim_mode if isinstance(facts.wanted, Named) else ClaimMode.NO_CLAIM
+    return RestoreFrom(ref, reason, (*rejected, *passed_over), rollbacks, left, ClaimMode.CLAIM if claimed else mode)
 
 
 def _passed_over(

@@ -16,7 +16,7 @@ from headgate_contract.ids import CheckpointId, Generation, RequestId, Savepoint
 from headgate_contract.mailbox import Answer, Request, RequestKind
 from headgate_contract.records import Deployed
 from headgate_contract.restart import RestartAfter
-from headgate_contract.restore import Fresh, Located, Named, Newest
+from headgate_contract.restore import ClaimMode, Fresh, Located, Named, Newest
 from headgate_contract.snapshot import SavepointOrigin, SnapshotRef
 from headgate_contract.store import ObjectStore, open_store
 from headgate_control.catalogues import Catalogues
@@ -166,6 +166,7 @@ class Control:
         fall_back: bool | None = None,
         accept_duplicates: bool = False,
         allow_non_restored_state: bool = False,
+        claim_mode: ClaimMode = ClaimMode.NO_CLAIM,
         wait: bool = True,
         kill_old: bool = True,
         by: str | None = None,
@@ -173,12 +174,14 @@ class Control:
         """start() from the named snapshot; a stream that runs is stopped first, with a savepoint by default.
 
         Another `parallelism` is recorded as a deployment of the same job, checked before anything is stopped.
+        `claim_mode` says whose a savepoint is from then on.
         """
         question = Question(
             wanted=_wanted(snapshot),
             fall_back=fall_back,
             accept_duplicates=accept_duplicates,
             allow_non_restored_state=allow_non_restored_state,
+            claim_mode=claim_mode,
         )
         order = Order(by=by or self._by, question=question, wait=wait, kill_old=kill_old)
         return self._restorer.restore(
@@ -351,6 +354,7 @@ class Control:
         fall_back: bool | None = None,
         accept_duplicates: bool = False,
         allow_non_restored_state: bool = False,
+        claim_mode: ClaimMode = ClaimMode.NO_CLAIM,
     ) -> Explanation:
         """What start (or restore) with these arguments would do now, and why."""
         if fresh and snapshot is not None:
@@ -363,6 +367,7 @@ class Control:
             fall_back=fall_back,
             accept_duplicates=accept_duplicates,
             allow_non_restored_state=allow_non_restored_state,
+            claim_mode=claim_mode,
         )
         found = explain(self._store, catalogue, number, deployed, question, live=status.live)
         measured = recoveries_of(self._store, catalogue.stream, RESTS_ON)

@@ -12,6 +12,7 @@ from headgate_contract.ids import CheckpointId, Generation, VertexUid
 from headgate_contract.paths import METADATA
 from headgate_contract.records import Deployed
 from headgate_contract.restore import (
+    ClaimMode,
     Located,
     Named,
     Refuse,
@@ -47,6 +48,7 @@ class Question:
     """None: what the stream's settings say."""
     accept_duplicates: bool = False
     allow_non_restored_state: bool = False
+    claim_mode: ClaimMode = ClaimMode.NO_CLAIM
 
 
 def explain(
@@ -86,6 +88,7 @@ def explain(
                 fall_back=settings["headgate.fall-back"] if question.fall_back is None else question.fall_back,
                 accept_duplicates=question.accept_duplicates,
                 non_restored=non_restored,
+                claim_mode=question.claim_mode,
             )
         )
         unseen = [ref for ref in _named_in(decision) if ref.id not in inspector.found]
@@ -200,6 +203,8 @@ def _warnings(catalogue: Catalogue, decision: RestoreDecision) -> tuple[str, ...
         found.append(f"{decision.reason}: {'; '.join(f'{r.snapshot}: {r.why}' for r in decision.rejected)}")
     if isinstance(decision, RestoreFrom) and decision.non_restored:
         found.append(f"what {decision.snapshot} has of {', '.join(decision.non_restored)} is NOT restored, and lost")
+    if isinstance(decision, RestoreFrom) and decision.claim_mode is ClaimMode.CLAIM:
+        found.append(f"{decision.snapshot} becomes the stream's: newer checkpoints subsume it, and delete it")
     certain = [r.sink for r in decision.rollbacks if r.action is Rollback.DUPLICATES]
     if certain and not isinstance(decision, Refuse):
         found.append(f"the sinks {', '.join(certain)} will hold duplicates: what they published cannot be taken back")

@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from headgate_contract.catalogue import Catalogue
-from headgate_contract.errors import ObjectMissing, RestoreRefused, SnapshotUnknown
+from headgate_contract.errors import BadInput, ObjectMissing, RestoreRefused, SnapshotUnknown
 from headgate_contract.ids import CheckpointId, SavepointName
 from headgate_contract.paths import METADATA, snapshot_at
-from headgate_contract.restore import Located
+from headgate_contract.restore import ClaimMode, Located
 from headgate_contract.snapshot import SnapshotRef, read_metadata
 from headgate_contract.store import ObjectStore
 from headgate_contract.wire import sha256
@@ -20,6 +20,14 @@ def snapshot_named(text: str) -> CheckpointId | SavepointName | Located:
     if "/" in text:
         return Located(text)
     return CheckpointId(int(text)) if text.isdecimal() else SavepointName(text)
+
+
+def claim_mode_named(text: str) -> ClaimMode:
+    """`no-claim` or `claim`, as Flink writes them too. Raises BadInput."""
+    try:
+        return ClaimMode(text.upper().replace("-", "_"))
+    except ValueError:
+        raise BadInput(f"the claim mode is {text!r}", hint="allowed are no-claim, claim") from None
 
 
 def locate(store: ObjectStore, catalogue: Catalogue, place: Located) -> SnapshotRef:

@@ -30,7 +30,7 @@ from headgate_contract.records import (
     StopWithdrawn,
     StreamCopy,
 )
-from headgate_contract.restore import Rejected, RestoreFrom, Rollback, SinkRollback, StartFresh
+from headgate_contract.restore import ClaimMode, Rejected, RestoreFrom, Rollback, SinkRollback, StartFresh
 from headgate_contract.snapshot import (
     CommittableGroup,
     SavepointOrigin,
@@ -258,7 +258,12 @@ HEARTBEAT_2 = replace(
 SNAPSHOT = VALUES["snapshot"][1]
 STARTED = VALUES["slot-generation-started"][1]
 BROUGHT = replace(SAVEPOINT, id=CheckpointId(44), folder="nightly-40-g6", location="s3://backup", foreign=True)
-STARTED_2 = replace(STARTED, decision=replace(STARTED.decision, snapshot=BROUGHT, non_restored=(VertexUid("totals"),)))
+STARTED_2 = replace(
+    STARTED,
+    decision=replace(
+        STARTED.decision, snapshot=BROUGHT, non_restored=(VertexUid("totals"),), claim_mode=ClaimMode.CLAIM
+    ),
+)
 VALUES_2: dict[str, tuple[str, Any]] = {
     "decision-deployed": ("decision", DEPLOYED),
     "decision-stop-wanted": (

@@ -11,7 +11,7 @@ import pytest
 from headgate_contract.errors import BadInput, CorruptObject, RestoreRefused, SnapshotUnknown
 from headgate_contract.heartbeats import StreamState
 from headgate_contract.ids import CheckpointId, Generation, SavepointName, StreamName
-from headgate_contract.restore import Located, Refuse, RestoreFrom
+from headgate_contract.restore import ClaimMode, Located, Refuse, RestoreFrom
 from headgate_contract.snapshot import SnapshotRef, SourceState
 from headgate_control.locating import snapshot_named
 from tests.control.command_line import Cli
@@ -162,3 +162,25 @@ def test_what_a_socket_sent_to_another_stream_cannot_be_read_again_here(world: W
     world.deployed()
     with pytest.raises(RestoreRefused, match="what its socket has sent is in a log of the stream that took it"):
         world.control().restore(STREAM, snapshot=Located(taken.folder))
+
+
+def test_only_a_savepoint_can_be_claimed_and_of_an_own_one_not_a_copy(world: World, cli: Cli) -> None:
+    taken = two_checkpoints_and_a_savepoint(world)
+    control = world.control()
+    claimed = control.explain(STREAM, snapshot=SavepointName("before"), claim_mode=ClaimMode.CLAIM)
+    assert isinstance(claimed.decision, RestoreFrom)
+    assert claimed.decision.claim_mode is ClaimMode.CLAIM
+    assert claimed.warnings == (
+        "savepoint before (2) becomes the stream's: newer checkpoints subsume it, and delete it",
+    )
+    shutil.copytree(world.root / taken.folder, world.folder / "copy")
+    copied = control.explain(STREAM, snapshot=Located(f"{world.folder}/copy"), claim_mode=ClaimMode.CLAIM).decision
+    assert isinstance(copied, Refuse)
+    assert "it is a copy of one that the stream has (claim mode CLAIM): claim that one" in copied.reason
+    two_checkpoints_and_a_savepoint(world, OTHER)
+    theirs = Located(world.catalogue(OTHER).completed[0].folder)
+    foreign = control.explain(STREAM, snapshot=theirs, claim_mode=ClaimMode.CLAIM).decision
+    assert isinstance(foreign, Refuse)
+    assert "a checkpoint belongs to its own stream (claim mode CLAIM)" in foreign.reason
+    assert cli("explain", STREAM, "--from", "before", "--claim-mode", "legacy").code == 2
+    assert "becomes the stream's" in cli("explain", STREAM, "--from", "before", "--claim-mode", "claim").all

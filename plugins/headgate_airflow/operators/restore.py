@@ -14,7 +14,7 @@ from headgate_contract.errors import RestoreRefused, StreamNotRunning
 from headgate_contract.ids import CheckpointId, SavepointName, StreamName
 from headgate_contract.restore import Located, Refuse
 from headgate_control import Control
-from headgate_control.locating import snapshot_named
+from headgate_control.locating import claim_mode_named, snapshot_named
 
 
 class RestoreStream(LaunchingOperator, AskingOperator):
@@ -31,6 +31,7 @@ class RestoreStream(LaunchingOperator, AskingOperator):
         "fall_back",
         "accept_duplicates",
         "allow_non_restored_state",
+        "claim_mode",
     )
 
     def __init__(
@@ -41,6 +42,7 @@ class RestoreStream(LaunchingOperator, AskingOperator):
         fall_back: bool | str | None = None,
         accept_duplicates: bool | str = False,
         allow_non_restored_state: bool | str = False,
+        claim_mode: str = "no-claim",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -49,6 +51,7 @@ class RestoreStream(LaunchingOperator, AskingOperator):
         self.fall_back = fall_back
         self.accept_duplicates = accept_duplicates
         self.allow_non_restored_state = allow_non_restored_state
+        self.claim_mode = claim_mode
 
     @told_to_airflow()
     def execute(self, context: Mapping[str, Any]) -> Any:
@@ -101,6 +104,7 @@ class RestoreStream(LaunchingOperator, AskingOperator):
             "fall_back": optional_flag(self.fall_back, "fall_back"),
             "accept_duplicates": flag(self.accept_duplicates, "accept_duplicates"),
             "allow_non_restored_state": flag(self.allow_non_restored_state, "allow_non_restored_state"),
+            "claim_mode": claim_mode_named(self.claim_mode),
         }
 
 

@@ -16,11 +16,12 @@ from headgate_contract.history import Event
 from headgate_contract.ids import Generation
 from headgate_contract.restart import RestartAfter
 from headgate_contract.snapshot import SnapshotRef
-from headgate_control.cli.running import AcceptDuplicates, AllowNonRestoredState, FallBack
+from headgate_control.cli.running import AcceptDuplicates, AllowNonRestoredState, ClaimModeName, FallBack
 from headgate_control.cli.session import Json, Root, Stream, console, session
 from headgate_control.cli.snapshot_names import FROM, snapshot_name
 from headgate_control.control import Control
 from headgate_control.explain import as_text
+from headgate_control.locating import claim_mode_named
 from headgate_control.logs import follow as follow_log
 from headgate_control.outcomes import GAVE_UP, StreamStatus
 from headgate_control.telling import moment, size, took
@@ -60,7 +61,7 @@ def snapshots(ctx: typer.Context, stream: Stream, root: Root = None, json: Json 
     here.show(refs, lambda: _snapshot_table(refs) if refs else f"stream {stream} has no snapshot")
 
 
-def explain(
+def explain(  # noqa: PLR0913, PLR0917  (one for each option)
     ctx: typer.Context,
     stream: Stream,
     from_: FROM = None,
@@ -68,6 +69,7 @@ def explain(
     fall_back: FallBack = None,
     accept_duplicates: AcceptDuplicates = False,
     allow_non_restored_state: AllowNonRestoredState = False,
+    claim_mode: ClaimModeName = "no-claim",
     root: Root = None,
     json: Json = False,
 ) -> None:
@@ -80,6 +82,7 @@ def explain(
         fall_back=fall_back,
         accept_duplicates=accept_duplicates,
         allow_non_restored_state=allow_non_restored_state,
+        claim_mode=claim_mode_named(claim_mode),
     )
     here.show(found, lambda: as_text(found))
 

@@ -30,6 +30,7 @@ from headgate_control.cli.snapshot_names import FROM, snapshot_name
 from headgate_control.control import Control
 from headgate_control.deploy import warnings_of
 from headgate_control.fleet_file import DeclaredStream, drift, load_settings
+from headgate_control.locating import claim_mode_named
 from headgate_control.outcomes import Asked, Launched
 from headgate_control.supervise import Sighting, Supervisor
 
@@ -46,6 +47,16 @@ AcceptDuplicates = Annotated[
 AllowNonRestoredState = Annotated[
     bool,
     typer.Option("--allow-non-restored-state", help="Drop what the snapshot has of vertices that the job has no more."),
+]
+
+ClaimModeName = Annotated[
+    str,
+    typer.Option(
+        "--claim-mode",
+        help="Whose a restored savepoint is from then on: no-claim (it is left alone), "
+        "or claim (the stream's: deleted once newer checkpoints subsume it).",
+        metavar="no-claim|claim",
+    ),
 ]
 
 
@@ -130,6 +141,7 @@ def restore(  # noqa: PLR0913, PLR0917  (one for each option)
     fall_back: FallBack = None,
     accept_duplicates: AcceptDuplicates = False,
     allow_non_restored_state: AllowNonRestoredState = False,
+    claim_mode: ClaimModeName = "no-claim",
     no_savepoint: Annotated[
         bool, typer.Option("--no-savepoint", help="Stop a running stream without a savepoint.")
     ] = False,
@@ -151,6 +163,7 @@ def restore(  # noqa: PLR0913, PLR0917  (one for each option)
         fall_back=fall_back,
         accept_duplicates=accept_duplicates,
         allow_non_restored_state=allow_non_restored_state,
+        claim_mode=claim_mode_named(claim_mode),
         wait=not no_wait,
         by=by,
     )

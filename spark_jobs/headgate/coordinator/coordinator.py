@@ -68,6 +68,8 @@ class Coordinator:
     groups: list[Group]
     """What the sinks began with: committed, and no slot says so yet, oldest first."""
     started_ms: int
+    claimed: frozenset[CheckpointId] = frozenset()
+    """Savepoints that are retired as if they were checkpoints."""
     busy: bool = False
     pending: dict[CheckpointId, PendingCheckpoint] = field(default_factory=dict)
     stop: Stop | None = None
@@ -78,7 +80,7 @@ class Coordinator:
 
     def __post_init__(self) -> None:
         self.output = OutputOnItsWay(self.groups, {group.id for group in self.groups})
-        self.store = CompletedCheckpointStore(list(self.retained), self.options.retained)
+        self.store = CompletedCheckpointStore(list(self.retained), self.options.retained, self.claimed)
         self.requests = CheckpointRequestDecider(self.options)
         self.scheduler = PeriodicScheduler(self.options.interval_ms)
         self.scheduler.start(self.started_ms)

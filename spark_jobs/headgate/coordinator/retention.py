@@ -16,6 +16,8 @@ class CompletedCheckpointStore:
     snapshots: list[SnapshotRef]
     keep: int
     """How many checkpoints."""
+    claimed: frozenset[CheckpointId] = frozenset()
+    """Savepoints that are retired as if they were checkpoints."""
     spared: set[CheckpointId] = field(default_factory=set)
     """Checkpoints that whoever asked for a stop will restore."""
     retiring: tuple[CheckpointId, ...] = ()
@@ -32,7 +34,7 @@ class CompletedCheckpointStore:
 
     def retire_for(self, completing: SnapshotKind) -> tuple[CheckpointId, ...]:
         """A slot is about to be written: what it retires."""
-        self.retiring = subsumed(self.snapshots, completing, self.keep, self.spared)
+        self.retiring = subsumed(self.snapshots, completing, self.keep, self.spared, self.claimed)
         return self.retiring
 
     def not_completed(self) -> None:
@@ -55,13 +57,15 @@ def subsumed(
     completing: SnapshotKind,
     keep: int,
     spared: Collection[CheckpointId] = frozenset(),
+    claimed: Collection[CheckpointId] = frozenset(),
 ) -> tuple[CheckpointId, ...]:
     """The checkpoints that one more of kind `completing` retires: all but the newest `keep`, the new one counted.
 
-    Savepoints are never retired here, and never push out a checkpoint; those that are `spared` stay beyond `keep`.
+    Savepoints are never retired here, and never push out a checkpoint; those that are `spared` stay beyond `keep`. A
+    savepoint that was `claimed` counts as a checkpoint.
     """
     if completing is SnapshotKind.SAVEPOINT:
         return ()
-    checkpoints = sorted(ref.id for ref in retained if ref.kind is SnapshotKind.CHECKPOINT)
+    checkpoints = sorted(ref.id for ref in retained if ref.kind is SnapshotKind.CHECKPOINT or ref.id in claimed)
     too_many = checkpoints[: max(0, len(checkpoints) + 1 - keep)]
     return tuple(id for id in too_many if id not in spared)

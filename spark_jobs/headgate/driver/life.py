@@ -203,7 +203,8 @@ class Life:
             participants=participants(self._vertex, self._source, self._sinks),
             cut=cut,
             next_id=setup.next_checkpoint,
-            retained=list(reversed(setup.catalogue.snapshots)),
+            retained=[*reversed(setup.catalogue.snapshots), *(ref for ref in setup.catalogue.claimed if ref.foreign)],
+            claimed=frozenset(ref.id for ref in setup.catalogue.claimed),
             groups=groups,
             started_ms=CoordinatorLoop.now_ms(),
         )

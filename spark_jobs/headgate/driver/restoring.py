@@ -170,6 +170,8 @@ class Restorer:
                 continue
             handles = list(metadata.handles()) if ref.name is None else []
             self._shared.register(ref.id, handles)
+        for ref in self._setup.catalogue.claims:
+            self._ledger.cleaner.claim(ref)
         self._ledger.cleaner.dispose(self._register_retired())
         return all_named
 
@@ -179,7 +181,7 @@ class Restorer:
         left = {
             info.path.rsplit("/", 1)[0] for info in self._setup.store.list(StreamPaths(self._setup.stream).checkpoints)
         }
-        found = []
+        found = [ref.id for ref in catalogue.claims if ref.id in catalogue.retired]
         for ref in catalogue.completed:
             if ref.id in catalogue.retired and ref.name is None and ref.folder in left:
                 try:

@@ -27,7 +27,16 @@ from headgate_contract.heartbeats import Heartbeat, read_heartbeat
 from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName, StreamName, VertexUid
 from headgate_contract.mailbox import Answer, Mailbox, Request, RequestKind
 from headgate_contract.records import GenerationStarted, SlotRecord, slot_log
-from headgate_contract.restore import Named, Newest, RestoreFacts, RestoreFrom, Rollback, StartFresh, decide_restore
+from headgate_contract.restore import (
+    ClaimMode,
+    Named,
+    Newest,
+    RestoreFacts,
+    RestoreFrom,
+    Rollback,
+    StartFresh,
+    decide_restore,
+)
 from headgate_contract.settings import Settings
 from headgate_contract.snapshot import SnapshotKind, SnapshotRef
 from headgate_contract.store import open_store
@@ -112,7 +121,10 @@ class LifeWorld:
         return [slot.record for slot in self.catalogue.slots]
 
     def launch(
-        self, snapshot: str | CheckpointId | SnapshotRef | None = None, leaves: Sequence[str] = ()
+        self,
+        snapshot: str | CheckpointId | SnapshotRef | None = None,
+        leaves: Sequence[str] = (),
+        claims: bool = False,
     ) -> GenerationStarted:
         """Append the next generation's start, with the decision that control would take."""
         catalogue = self.catalogue
@@ -121,8 +133,9 @@ class LifeWorld:
         sinks = {end.vertex.uid: Rollback(end.vertex.sink.rollback) for end in self.plan().sinks}
         decision = decide_restore(RestoreFacts(catalogue=catalogue, wanted=wanted, damaged={}, sinks=sinks))
         assert isinstance(decision, (RestoreFrom, StartFresh)), decision
-        if leaves:
+        if leaves or claims:
             assert isinstance(decision, RestoreFrom)
+            decision = replace(decision, claim_mode=ClaimMode.CLAIM if claims else decision.claim_mode)
             decision = replace(decision, non_restored=tuple(VertexUid(uid) for uid in leaves))
         foreign = isinstance(decision, RestoreFrom) and decision.snapshot.foreign
         started = GenerationStarted(
@@ -144,9 +157,10 @@ class LifeWorld:
         snapshot: str | CheckpointId | SnapshotRef | None = None,
         settings: Mapping[str, object] | None = None,
         leaves: Sequence[str] = (),
+        claims: bool = False,
     ) -> Running:
         """Launch a generation and let it live in a thread; what it `leaves` of the snapshot was allowed."""
-        started = self.launch(snapshot, leaves)
+        started = self.launch(snapshot, leaves, claims)
         plan = self.plan()
         checked = Settings({**self.settings, **(settings or {})})
         work = self.base / f"g{started.generation}"
