@@ -11,6 +11,7 @@ import pytest
 from headgate_contract.errors import RestoreRefused
 from headgate_contract.heartbeats import StreamState
 from headgate_contract.ids import CheckpointId, VertexUid
+from headgate_contract.operator_state import OperatorState, OperatorStateKind
 from headgate_contract.restore import Refuse, RestoreFrom
 from headgate_contract.snapshot import CommittableGroup, VertexState
 from headgate_control import Condition
@@ -127,3 +128,19 @@ def test_a_crash_before_the_first_checkpoint_does_not_take_back_what_was_allowed
     again = crashed.control().explain(STREAM).decision
     assert isinstance(again, RestoreFrom)
     assert (again.snapshot, again.non_restored) == (decision.snapshot, ("counts",))
+
+
+def test_f155_a_rescale_of_state_that_cannot_be_split_is_refused_and_stops_nothing(world: World) -> None:
+    step = {"uid": "counts", "kind": "keyed", "operator_state": {"next": "single"}}
+    plan = PLAN | {"vertices": [PLAN["vertices"][0], step, PLAN["vertices"][2]]}
+    kept = {"next": OperatorState(OperatorStateKind.SINGLE, (7, 8))}
+    deploy(world, plan, parallelism__default="2")
+    world.started()
+    world.snapshot(vertices={uid: replace(state, operator_states=kept) for uid, state in STATE.items()})
+    world.beat()
+    assert isinstance(world.control().explain(STREAM).decision, RestoreFrom)
+    deploy(world, plan, parallelism__default="3")
+    with pytest.raises(RestoreRefused, match="operator state 'next' of 2 subtasks, which cannot be split over 3"):
+        world.control().restore(STREAM)
+    assert world.control().status(STREAM).condition is Condition.RUNNING
+    assert world.control().status(STREAM).stop_wanted is None
