@@ -113,6 +113,24 @@ def test_every_checkpoint_and_every_start_tells_what_it_cost_and_the_heart_of_th
     assert "checkpoint_bytes" in extra
 
 
+def test_a_checkpoint_that_is_declined_tells_what_it_cost_until_then_and_why(world: LifeWorld) -> None:
+    world.settings["execution.checkpointing.tolerable-failed-checkpoints"] = "1000"
+    world.faults.refused = [f"upload streams/{STREAM}/shared"]
+    world.write(2)
+    life = world.begin()
+    life.read_all()
+    until(lambda: life.error or life.heart.progress.failed_checkpoints, "a checkpoint fails")
+    world.faults.refused = []
+    life.until_completed(1)
+    assert life.stop() is None
+    failed = [event for event in read_history(world.store, STREAM) if event.outcome == "FAILED"]
+    assert "was given up: state number declined: cannot upload" in failed[0].text
+    cost = failed[0].measures
+    assert isinstance(cost, CheckpointCost)
+    assert cost.persist_ms > 0
+    assert (cost.coordination_ms, cost.full_bytes) == (0.0, None)
+
+
 def test_people_ask_for_savepoints_and_for_a_stop_and_are_answered(world: LifeWorld) -> None:
     world.write(2)
     life = world.begin(settings={"execution.checkpointing.interval": "1 h"})
