@@ -253,7 +253,7 @@ class StreamHarness(Scene):
     def straying_ms(self) -> int:
         return self._stray_ms
 
-    def advance(self, ms: int) -> None:
+    def pass_time(self, ms: int) -> None:
         """Time passes, and everybody goes on."""
         self.now_ms += ms
         self.run()

@@ -62,11 +62,11 @@ def test_time_passes_by_hand_and_lets_barriers_pass_and_checkpoints_expire() -> 
     with StreamHarness(CheckpointOptions(interval_ms=1000, timeout_ms=500, tolerable_failures=9)) as stream:
         driver = stream.launch()
         driver.slow("sink out of 2")
-        stream.advance(1000)
+        stream.pass_time(1000)
         assert stream.completed == [1]
-        stream.advance(1000)
+        stream.pass_time(1000)
         assert driver.pending == [2]
-        stream.advance(500)
+        stream.pass_time(500)
         assert driver.pending == []
         assert driver.aborted[2].startswith("it expired after 500 ms")
 
@@ -163,7 +163,7 @@ def test_a_failed_batch_restarts_the_driver_from_its_newest_checkpoint_after_the
         driver.batch()
         stream.run()
         assert (driver.state, driver.restarts) == (StreamState.RESTORING, 0)
-        stream.advance(1000)
+        stream.pass_time(1000)
         assert (driver.state, driver.restarts, driver.position) == (StreamState.RUNNING, 1, 5)
         assert stream.slots == ["generation-started", "snapshot-completed", "restarted"]
         driver.batch()
@@ -177,7 +177,7 @@ def test_a_failed_batch_restarts_the_driver_from_its_newest_checkpoint_after_the
             again.fail_batch()
             again.batch()
             stream.run()
-            stream.advance(1000)
+            stream.pass_time(1000)
         assert again.state is StreamState.FAILED
         assert "not restarted: it was restarted 1 times already" in str(again.error)
 
@@ -190,9 +190,9 @@ def test_a_slot_that_arrives_after_its_failure_is_too_late_behind_the_restart() 
         stream.storage(Verdict.STRAY, "create */slots/*", after_ms=2_000)
         driver.trigger()
         stream.run()
-        stream.advance(1000)
+        stream.pass_time(1000)
         assert driver.restarts == 1
-        stream.advance(1000)
+        stream.pass_time(1000)
         assert stream.slots == ["generation-started", "restarted"]
         assert stream.completed == []
         driver.batch()
