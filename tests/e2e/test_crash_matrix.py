@@ -32,7 +32,7 @@ def test_the_matrix_has_every_step_on_both_sides_and_both_backends():
 
 
 @pytest.mark.parametrize("cell", QUICK)
-def test_a_driver_killed_there_loses_and_leaves_nothing(tmp_path: Path, cell: str):
+def test_f137_f180_a_driver_killed_there_loses_and_leaves_nothing(tmp_path: Path, cell: str):
     run = CellRun(Cell(*cell.split(":")), tmp_path, engine="stand-in", seed=7)
     try:
         said = run.run()
