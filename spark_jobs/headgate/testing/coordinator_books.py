@@ -186,9 +186,9 @@ class CoordinatorBooks:
         assert attempt.state in ("open", "storing"), "each attempt ends once"
         attempt.state = "aborted"
         if attempt.take.name is not None or attempt.trigger.stop:
-            assert "expired" not in action.cause
+            assert action.reason is not CheckpointFailureReason.CHECKPOINT_EXPIRED
         if attempt.take.name is not None or attempt.trigger.stop or attempt.trigger.request:
-            assert "subsumed" not in action.cause
+            assert action.reason is not CheckpointFailureReason.CHECKPOINT_SUBSUMED
 
     def _completed_up_to(self) -> int:
         """How many staged things belong to completed snapshots, as far as the coordinator has been told."""
