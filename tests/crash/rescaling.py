@@ -113,6 +113,11 @@ class FlowingStream:
             self._note(control.restore(name, savepoint_first=savepoint, parallelism=parallelism), parallelism)
         self._assert_restored_from(SnapshotKind.SAVEPOINT if savepoint else SnapshotKind.CHECKPOINT)
 
+    def switch_backend(self) -> None:
+        """From the next start on."""
+        self.stream.backend = "rocksdb" if self.stream.backend == "hashmap" else "hashmap"
+        self.stream.deploy()
+
     def resume(self, ref: SnapshotRef, parallelism: int) -> None:
         """Go back to this very snapshot."""
         control = self.stream.control()

@@ -46,12 +46,13 @@ def test_f154_rescaled_from_savepoints_each_key_is_with_the_subtask_of_its_key_g
             assert all(first <= group <= last for group in _key_groups(sorted(keys)))
 
 
-def test_f158_resumed_by_hand_from_a_retained_checkpoint_several_times_in_a_row(life: FlowingStream):
+def test_f158_resumed_by_hand_from_one_retained_checkpoint_several_times_on_either_backend(life: FlowingStream):
     with life.flowing():
         life.live()
         retained = [ref for ref in life.stream.catalogue().snapshots if ref.kind is SnapshotKind.CHECKPOINT]
         chosen = next(ref for ref in reversed(retained) if life.metadata(ref).records)
         for parallelism in (2, 3, 1):
+            life.switch_backend()
             life.resume(chosen, parallelism)
             life.live()
     assert len(life.parallelism) == 4
