@@ -25,13 +25,14 @@ from headgate_contract.catalogue import Catalogue, read_catalogue
 from headgate_contract.heartbeats import StreamState
 from headgate_contract.ids import CheckpointId, RequestId, SavepointName
 from headgate_contract.mailbox import Answer, Mailbox
-from headgate_contract.restore import Newest, Wanted
+from headgate_contract.restore import ClaimMode, Newest, Wanted
 from headgate_contract.snapshot import SnapshotKind
 
 T = TypeVar("T")
 
 MANUAL = CheckpointOptions(interval_ms=None)
 """No checkpoint but those that somebody asks for."""
+NEWEST = Newest()
 NO_RESTART: Mapping[str, str] = {"restart-strategy.type": "none"}
 _LONGEST = 20_000
 """Turns of one `run`."""
@@ -226,16 +227,16 @@ class StreamHarness(Scene):
 
     # ---- what happens
 
-    def launch(self, wanted: Wanted = Newest()) -> DriverHarness:  # noqa: B008 - a value
+    def launch(self, wanted: Wanted = NEWEST, claim: ClaimMode = ClaimMode.NO_CLAIM) -> DriverHarness:
         """Somebody starts the next generation; its driver runs then, unless something keeps it from that."""
-        driver = self.claim(wanted)
+        driver = self.claim(wanted, claim)
         driver.run(lambda: driver.state not in (StreamState.LAUNCHED, StreamState.RESTORING) or driver.crashed)
         return driver
 
-    def claim(self, wanted: Wanted = Newest()) -> DriverHarness:  # noqa: B008 - a value
+    def claim(self, wanted: Wanted = NEWEST, claim: ClaimMode = ClaimMode.NO_CLAIM) -> DriverHarness:
         """Somebody claims the next generation's slot and launches its driver, which has not had a turn yet."""
         before = len(self.drivers)
-        host = self.launch_by(lambda catalogue: wanted, "by hand")
+        host = self.launch_by(lambda catalogue: wanted, "by hand", claim)
         self.take_turns(lambda: [host], lambda: len(self.drivers) > before)
         driver = self.drivers[-1]
         driver.batches = 0

@@ -8,9 +8,9 @@ from headgate.coordinator.policy import CheckpointOptions
 from headgate.testing.streams import StreamHarness, Verdict
 from headgate_contract.errors import Fenced
 from headgate_contract.heartbeats import StreamState
-from headgate_contract.ids import CheckpointId
+from headgate_contract.ids import CheckpointId, SavepointName
 from headgate_contract.mailbox import Outcome
-from headgate_contract.restore import Named
+from headgate_contract.restore import ClaimMode, Named
 
 
 def test_f13_several_savepoints_run_at_once_and_all_complete() -> None:
@@ -200,3 +200,21 @@ def test_a_slot_that_arrives_after_its_failure_is_too_late_behind_the_restart() 
         driver.trigger()
         stream.run()
         assert len(stream.committed) == 5
+
+
+def test_a_claimed_savepoint_is_deleted_when_newer_checkpoints_subsume_it_and_another_never() -> None:
+    with StreamHarness(CheckpointOptions(interval_ms=None, retained=1)) as stream:
+        driver = stream.launch()
+        driver.batch()
+        stream.run()
+        for name in ("kept", "claimed"):
+            driver.trigger(name)
+            stream.run()
+        driver.crash()
+        driver = stream.launch(Named(SavepointName("claimed")), ClaimMode.CLAIM)
+        driver.batch()
+        driver.trigger()
+        stream.run()
+        assert stream.retained == [1, 3]
+        assert [file for file in stream.files if file.startswith("savepoints/claimed")] == []
+        assert [file for file in stream.files if file.startswith("savepoints/kept")] != []

@@ -48,8 +48,8 @@ class Laws:
     slots: int = 0
     newest_slot: str = ""
     """The kind of the newest slot."""
-    stopped: int = 0
-    """The newest generation that has stopped with a snapshot, not by being cancelled."""
+    stopped_with: int = 0
+    """The position of the snapshot with which the newest generation has stopped; 0 if it has not, or was cancelled."""
     needed: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -72,6 +72,7 @@ class Laws:
         self.newest_slot = record["type"]
         generation = record["generation"]
         newest = max(self.generations, default=0)
+        self.stopped_with = 0
         if record["type"] == "generation-started":
             if generation != newest + 1:
                 raise LawBroken(f"generation {generation} follows {newest}")
@@ -86,7 +87,7 @@ class Laws:
         elif record["type"] == "restarted":
             self._restarted(record, generation)
         elif record["snapshot"] is not None:
-            self.stopped = generation
+            self.stopped_with = self.completed[record["snapshot"]].position
 
     def _restarted(self, record: dict[str, object], generation: int) -> None:
         own = [snapshot.id for snapshot in self.completed.values() if snapshot.generation == generation]

@@ -145,6 +145,7 @@ class SimulatedLife:
             cut=cut,
             next_id=self.setup.next_checkpoint,
             retained=list(reversed(self.setup.catalogue.snapshots)),
+            claimed=frozenset(ref.id for ref in self.setup.catalogue.claimed),
             groups=carried,
             started_ms=self.clock(),
         )

@@ -21,7 +21,17 @@ from headgate_contract.catalogue import Catalogue, read_catalogue
 from headgate_contract.errors import HeadgateError, SlotTaken, StorageError
 from headgate_contract.ids import Generation
 from headgate_contract.records import GenerationStarted, slot_log
-from headgate_contract.restore import RestoreFacts, RestoreFrom, Rollback, StartFresh, Wanted, decide_restore
+from headgate_contract.restore import (
+    ClaimMode,
+    RestoreFacts,
+    RestoreFrom,
+    Rollback,
+    StartFresh,
+    Wanted,
+    decide_restore,
+)
+
+NO_CLAIM = ClaimMode.NO_CLAIM
 
 
 class Scene:
@@ -89,16 +99,16 @@ class Scene:
 
     # ---- launches
 
-    def launch_by(self, choose: Callable[[Catalogue], Wanted], mark: str) -> Host:
+    def launch_by(self, choose: Callable[[Catalogue], Wanted], mark: str, claim: ClaimMode = NO_CLAIM) -> Host:
         """Somebody begins to start the next generation, from what is wanted when they have read the log."""
         host = self._host(f"launcher {len(self.launchers) + 1}")
         self.launchers.append(host)
-        host.spawn("launch", lambda: self._launch(host, choose, f"launch-{len(self.launchers)}-{mark}"))
+        host.spawn("launch", lambda: self._launch(host, choose, f"launch-{len(self.launchers)}-{mark}", claim))
         return host
 
-    def _launch(self, host: Host, choose: Callable[[Catalogue], Wanted], launch: str) -> None:
+    def _launch(self, host: Host, choose: Callable[[Catalogue], Wanted], launch: str, claim: ClaimMode) -> None:
         try:
-            started = self._claim(host, choose, launch)
+            started = self._claim(host, choose, launch, claim)
         except (SlotTaken, StorageError) as error:
             self.note(host.name, f"does not launch: {error}")
             return
@@ -119,11 +129,15 @@ class Scene:
             )
         )
 
-    def _claim(self, host: Host, choose: Callable[[Catalogue], Wanted], launch: str) -> GenerationStarted:
+    def _claim(
+        self, host: Host, choose: Callable[[Catalogue], Wanted], launch: str, claim: ClaimMode
+    ) -> GenerationStarted:
         store = SimulatedStore(self.disk, host)
         catalogue = read_catalogue(store, STREAM)
         wanted = choose(catalogue)
-        facts = RestoreFacts(catalogue=catalogue, wanted=wanted, damaged={}, sinks={OUT: Rollback.RETRACT})
+        facts = RestoreFacts(
+            catalogue=catalogue, wanted=wanted, damaged={}, sinks={OUT: Rollback.RETRACT}, claim_mode=claim
+        )
         decision = decide_restore(facts)
         if not isinstance(decision, (RestoreFrom, StartFresh)):
             raise LawBroken(f"nothing can be started: {decision.reason}")

@@ -17,7 +17,7 @@ from headgate.testing.simulation.trace import Trace
 from headgate.testing.simulation.turns import Task, Verdict
 from headgate_contract.catalogue import Catalogue
 from headgate_contract.ids import Generation
-from headgate_contract.restore import Named, Newest, Wanted
+from headgate_contract.restore import ClaimMode, Named, Newest, Wanted
 
 LONGEST = 30_000
 """Turns in peace, until the stream must have stopped."""
@@ -132,7 +132,9 @@ class Simulation(Scene):
     def launch(self) -> None:
         """Somebody starts the next generation, most often from the newest snapshot."""
         older = not self.peaceful and self.chance.random() < 0.4
-        self.launch_by(lambda catalogue: self._wanted(catalogue, older), str(self.chance.getrandbits(32)))
+        claim = self.chance.choice(tuple(ClaimMode))
+        self.report.seen[f"launch: {claim.value}"] += older
+        self.launch_by(lambda catalogue: self._wanted(catalogue, older), str(self.chance.getrandbits(32)), claim)
 
     def _wanted(self, catalogue: Catalogue, older: bool) -> Wanted:
         older = older and bool(catalogue.snapshots)
@@ -157,8 +159,8 @@ class Simulation(Scene):
         for _ in range(LONGEST):
             self.step()
             live = self.live()
-            if stopping is not None and stopping.ended and self.laws.stopped == stopping.generation:
-                break
+            if stopping is not None and stopping.ended and self.laws.stopped_with == self.model.records:
+                break  # else it may have failed in between, and stopped as told before it had read all again
             if stopping is None or not stopping.alive:
                 stopping = None
                 done = [driver for driver in live if driver.coordinator is not None and self._has_read_all(driver)]
