@@ -129,6 +129,9 @@ class SnapshotTaker:
                 cause = f"{type(error).__name__}: {error}"
                 self._post(Declined(checkpoint=action.checkpoint, participant=participant, cause=cause))
 
+        self._start(f"{participant} of {action.checkpoint}", work)
+
+    def _start(self, name: str, work: Callable[[], None]) -> None:
         self._pool.submit(work)
 
     def _prepare(self, action: TakeSnapshot, uid: VertexUid, sink: SinkCommitter) -> Acknowledged:

@@ -9,6 +9,7 @@ from headgate.coordinator.coordinator import Coordinator
 from headgate.coordinator.messages import Acknowledged, Action, BatchDone, Event, TakeSnapshot
 from headgate.driver.ledger import Ledger
 from headgate.driver.shared_state import SharedFiles
+from headgate.state.vertex import StatefulVertex
 from headgate.testing.faults import CommitBeforeCompletion
 from headgate.testing.simulation.driver import Model, SimulatedLives
 from headgate.testing.simulation.job import NUMBERS
@@ -77,8 +78,8 @@ class UnconfirmedBase(SimulatedTaker):
         self._last: dict[str, StateHandle] = getattr(self, "_last", {})
         super().take(action)
 
-    def _state(self, action: TakeSnapshot, base: Mapping[str, StateHandle]) -> Acknowledged:
-        ack = super()._state(action, base if action.name is not None else {**base, **self._last})
+    def _state(self, action: TakeSnapshot, vertex: StatefulVertex, base: Mapping[str, StateHandle]) -> Acknowledged:
+        ack = super()._state(action, vertex, base if action.name is not None else {**base, **self._last})
         if action.name is None:
             self._last = {file.name: file for part in ack.vertices[NUMBERS].subtasks for file in part.files}
         return ack

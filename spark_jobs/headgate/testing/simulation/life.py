@@ -107,7 +107,7 @@ class SimulatedLife:
         restorer.life = self
         cut, carried = restorer.restore()
         self._make_coordinator(cut, carried)
-        ledger.taker = self.taker = self.model.taker_class(self)  # type: ignore[assignment] # a model of it
+        ledger.taker = self.taker = self.model.taker_class(self)
         self.host.spawn("coordinator", self._coordinate)
         self._engine = self.host.spawn("engine", self._run_batches)
         heart.become(StreamState.RUNNING)
