@@ -77,7 +77,10 @@ class Catalogue:
     def retired(self) -> frozenset[CheckpointId]:
         """The snapshots of which the log tells that they are retired."""
         by_drivers = {
-            id for slot in self.slots if isinstance(slot.record, SnapshotCompleted) for id in slot.record.retires
+            id
+            for slot in self.slots
+            if isinstance(slot.record, (SnapshotCompleted, Stopped))
+            for id in slot.record.retires
         }
         by_control = {id for slot in self.decisions if isinstance(slot.record, Retired) for id in slot.record.snapshots}
         return frozenset(by_drivers | by_control)

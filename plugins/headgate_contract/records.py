@@ -78,6 +78,8 @@ class Stopped:
     committed: tuple[CheckpointId, ...] = ()
     snapshot: CheckpointId | None = None
     request: RequestId | None = None
+    retires: tuple[CheckpointId, ...] = ()
+    """Checkpoints that were not to be retained when the stream is cancelled; only now may their files be deleted."""
 
 
 SlotRecord = GenerationStarted | SnapshotCompleted | Restarted | Stopped

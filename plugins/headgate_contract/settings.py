@@ -10,6 +10,7 @@ from typing import Any
 from headgate_contract.cron import check_cron
 from headgate_contract.durations import Duration, parse_duration, parse_size
 from headgate_contract.errors import BadConfiguration, UnknownKey
+from headgate_contract.snapshot import ExternalizedCheckpointRetention
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,12 @@ OPTIONS = (
         1,
         "How many completed checkpoints are kept.",
         ("state.checkpoints.num-retained",),
+    ),
+    Option(
+        "execution.checkpointing.externalized-checkpoint-retention",
+        _choice(*(each.value for each in ExternalizedCheckpointRetention)),
+        ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION.value,
+        "Whether a cancel deletes the stream's checkpoints: by RETAIN_ON_CANCELLATION it does not.",
     ),
     Option(
         "execution.checkpointing.tolerable-failed-checkpoints",

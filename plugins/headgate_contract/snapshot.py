@@ -28,6 +28,18 @@ class SavepointOrigin(enum.Enum):
     SCHEDULE = "schedule"
 
 
+class ExternalizedCheckpointRetention(enum.Enum):
+    """What becomes of a stream's checkpoints when it is cancelled. No other end deletes any."""
+
+    RETAIN_ON_CANCELLATION = "RETAIN_ON_CANCELLATION"
+    DELETE_ON_CANCELLATION = "DELETE_ON_CANCELLATION"
+    NO_EXTERNALIZED_CHECKPOINTS = "NO_EXTERNALIZED_CHECKPOINTS"
+
+    @property
+    def deletes(self) -> bool:
+        return self is not ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
+
+
 @dataclass(frozen=True, slots=True)
 class SnapshotRef:
     """Names a completed snapshot and pins its metadata's bytes."""
@@ -139,6 +151,8 @@ class SnapshotMetadata:
     """Records handed over by the sources since the stream's first start; for people and tests."""
     watermark_ms: int | None = None
     name: SavepointName | None = None
+    retention: ExternalizedCheckpointRetention | None = None
+    """Of a checkpoint, as it was configured when this was taken; a savepoint stays at every end."""
 
     def handles(self) -> Iterator[StateHandle]:
         """Every file that this snapshot needs."""

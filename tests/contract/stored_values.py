@@ -33,6 +33,7 @@ from headgate_contract.records import (
 from headgate_contract.restore import ClaimMode, Rejected, RestoreFrom, Rollback, SinkRollback, StartFresh
 from headgate_contract.snapshot import (
     CommittableGroup,
+    ExternalizedCheckpointRetention,
     SavepointOrigin,
     SnapshotKind,
     SnapshotMetadata,
@@ -292,11 +293,12 @@ VALUES_2: dict[str, tuple[str, Any]] = {
             at_ms=1_700_000_000_000,
         ),
     ),
-    "slot-stopped": VALUES["slot-stopped"],
+    "slot-stopped": ("slot", replace(VALUES["slot-stopped"][1], retires=(CheckpointId(40), CheckpointId(41)))),
     "snapshot": (
         "snapshot",
         replace(
             SNAPSHOT,
+            retention=ExternalizedCheckpointRetention.DELETE_ON_CANCELLATION,
             vertices={
                 VertexUid("counts"): replace(
                     SNAPSHOT.vertices[VertexUid("counts")],

@@ -39,12 +39,7 @@ from headgate.coordinator.messages import (
 )
 from headgate.coordinator.output import OutputOnItsWay
 from headgate.coordinator.pending import AckResult, PendingCheckpoint, PendingState
-from headgate.coordinator.policy import (
-    CheckpointOptions,
-    FailureManager,
-    HeldUpBarrier,
-    PeriodicScheduler,
-)
+from headgate.coordinator.policy import CheckpointOptions, FailureManager, HeldUpBarrier, PeriodicScheduler
 from headgate.coordinator.reasons import CheckpointFailureReason as Reason
 from headgate.coordinator.requests import CheckpointRequestDecider, Dropped, Load
 from headgate.coordinator.retention import CompletedCheckpointStore
@@ -315,6 +310,7 @@ class Coordinator:
             groups=(*self.output.uncommitted(), self.output.group(pending.id)),
             committed=self.output.note(),
             retires=self.store.retire_for(pending.trigger.kind),
+            retention=None if pending.trigger.is_savepoint else self.options.retention,
         )
 
     def _stored(self, event: Stored, now_ms: int) -> list[Action]:
@@ -358,8 +354,14 @@ class Coordinator:
         answers += self.stop.overtaken(why, good=not failed) if self.stop is not None else []
         if isinstance(doom, FailStream):
             return [*answers, doom]
-        noted = self.output.note()
-        return [*answers, WriteStopped(reason=doom.reason, committed=noted, snapshot=None, request=doom.request)]
+        stopped = WriteStopped(
+            reason=doom.reason,
+            committed=self.output.note(),
+            snapshot=None,
+            request=doom.request,
+            retires=self.store.retire_at_cancel(self.options.retention),
+        )
+        return [*answers, stopped]
 
     def _expire(self, now_ms: int) -> list[Action]:
         actions: list[Action] = []

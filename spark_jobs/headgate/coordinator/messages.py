@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 from headgate.coordinator.cut import BatchResult, Cut, Group, Json, Staged
 from headgate.coordinator.reasons import CheckpointFailureReason
 from headgate_contract.ids import CheckpointId, RequestId, SavepointName, SlotNumber, VertexUid
-from headgate_contract.snapshot import SavepointOrigin, SnapshotKind, SnapshotRef, SourceState, VertexState
+from headgate_contract.snapshot import (
+    ExternalizedCheckpointRetention,
+    SavepointOrigin,
+    SnapshotKind,
+    SnapshotRef,
+    SourceState,
+    VertexState,
+)
 
 # ---- events
 
@@ -164,6 +171,7 @@ class StoreSnapshot:
     groups: tuple[Group, ...]
     committed: tuple[CheckpointId, ...]
     retires: tuple[CheckpointId, ...]
+    retention: ExternalizedCheckpointRetention | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,6 +219,7 @@ class WriteStopped:
     request: RequestId | None
     result: Json = field(default_factory=dict)
     """What the one who asked is told of the snapshot."""
+    retires: tuple[CheckpointId, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

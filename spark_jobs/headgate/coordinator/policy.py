@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from headgate.coordinator.reasons import CheckpointFailureReason
 from headgate_contract.settings import Settings
+from headgate_contract.snapshot import ExternalizedCheckpointRetention
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +19,7 @@ class CheckpointOptions:
     max_concurrent: int = 1
     retained: int = 1
     tolerable_failures: int = 0
+    retention: ExternalizedCheckpointRetention = ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
 
     @property
     def concurrent(self) -> int:
@@ -34,6 +36,7 @@ class CheckpointOptions:
             max_concurrent=settings[prefix + "max-concurrent-checkpoints"],
             retained=settings[prefix + "num-retained"],
             tolerable_failures=settings[prefix + "tolerable-failed-checkpoints"],
+            retention=ExternalizedCheckpointRetention(settings[prefix + "externalized-checkpoint-retention"]),
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from headgate_contract.ids import CheckpointId, SavepointName
-from headgate_contract.snapshot import SnapshotKind, SnapshotRef
+from headgate_contract.snapshot import ExternalizedCheckpointRetention, SnapshotKind, SnapshotRef
 
 
 @dataclass
@@ -37,6 +37,10 @@ class CompletedCheckpointStore:
         self.retiring = subsumed(self.snapshots, completing, self.keep, self.spared, self.claimed)
         return self.retiring
 
+    def retire_at_cancel(self, policy: ExternalizedCheckpointRetention) -> tuple[CheckpointId, ...]:
+        """The slot that says that the stream was cancelled is about to be written: what it retires."""
+        return given_up_at_cancel(self.snapshots, policy, self.spared)
+
     def not_completed(self) -> None:
         """That slot was not written."""
         self.retiring = ()
@@ -50,6 +54,18 @@ class CompletedCheckpointStore:
 
     def cleaned(self, checkpoint: CheckpointId) -> None:
         self.cleaning.discard(checkpoint)
+
+
+def given_up_at_cancel(
+    retained: Sequence[SnapshotRef],
+    policy: ExternalizedCheckpointRetention,
+    spared: Collection[CheckpointId] = frozenset(),
+) -> tuple[CheckpointId, ...]:
+    """The checkpoints that the cancelling of the stream retires; a savepoint belongs to the one who asked for it."""
+    if not policy.deletes:
+        return ()
+    ids = (ref.id for ref in retained if ref.kind is SnapshotKind.CHECKPOINT)
+    return tuple(sorted(id for id in ids if id not in spared))
 
 
 def subsumed(

@@ -233,6 +233,7 @@ class Ledger:
             records=action.cut.records,
             watermark_ms=action.cut.watermark_ms,
             name=action.name,
+            retention=action.retention,
         )
         data = metadata.encode()
         self._points.reach("before-metadata")
@@ -310,10 +311,12 @@ class Ledger:
                 committed=action.committed,
                 snapshot=action.snapshot,
                 request=action.request,
+                retires=action.retires,
             )
         )
         if action.request is not None:
             self._reply(Reply(request=action.request, done=True, result=action.result))
+        self.cleaner.dispose(action.retires)
         self._finish(None)
 
     # ---- words

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from headgate.coordinator.messages import BatchFailed, Cancel, WriteStopped
 from headgate.coordinator.policy import CheckpointOptions
 from headgate.coordinator.retention import subsumed
-from headgate_contract.snapshot import SnapshotKind, SnapshotRef
+from headgate_contract.settings import Settings
+from headgate_contract.snapshot import ExternalizedCheckpointRetention, SnapshotKind, SnapshotRef
 from tests.runtime.coordinator.world import World, checkpoint_ref, savepoint_ref
 
 
@@ -78,3 +80,71 @@ def test_what_is_to_be_restored_after_a_stop_is_not_retired_by_its_last_checkpoi
     assert world.ended
     assert world.completed[-1].retires == (4,)
     assert world.kept_checkpoints == [3, 5]
+
+
+# ---- the end of the stream
+
+Retention = ExternalizedCheckpointRetention
+EVERY = pytest.mark.parametrize("policy", list(Retention), ids=lambda policy: policy.name)
+
+
+def ending(policy: Retention, *names: str) -> World:
+    """A stream with some snapshots: `cp...` are checkpoints, all others savepoints."""
+    world = World(CheckpointOptions(interval_ms=None, retained=9, retention=policy))
+    take(world, *names)
+    return world
+
+
+@EVERY
+def test_f25_the_retention_that_is_configured_is_stamped_on_a_checkpoint(policy: Retention) -> None:
+    world = ending(policy, "cp1", "sp1")
+    assert [slot.retention for slot in world.completed] == [policy, None], "a savepoint stays at every end"
+
+
+def test_by_default_nothing_is_deleted_at_any_end() -> None:
+    assert CheckpointOptions.of(Settings({})).retention is Retention.RETAIN_ON_CANCELLATION
+
+
+@EVERY
+def test_f54_f57_a_cancel_retires_the_checkpoints_if_they_are_not_to_be_retained(policy: Retention) -> None:
+    world = ending(policy, "cp1", "sp1", "cp2")
+    world.tell(Cancel())
+    world.settle()
+    stopped = world.slots[-1]
+    assert isinstance(stopped, WriteStopped)
+    assert stopped.retires == (() if policy is Retention.RETAIN_ON_CANCELLATION else (1, 3)), "never a savepoint"
+
+
+@EVERY
+@pytest.mark.parametrize("name", ["last", None], ids=["with a savepoint", "with a checkpoint"])
+def test_f54_f57_a_stop_retires_nothing_at_the_end(policy: Retention, name: str | None) -> None:
+    world = ending(policy, "cp1", "sp1")
+    world.request("stop", name, stop=True)
+    world.complete(3)
+    stopped = world.slots[-1]
+    assert isinstance(stopped, WriteStopped)
+    assert stopped.retires == ()
+    assert [ref.id for ref in world.coordinator.store.snapshots] == [1, 2, 3]
+
+
+@EVERY
+def test_f54_a_failure_retires_nothing(policy: Retention) -> None:
+    """It is followed by a restart, which restores the newest one."""
+    world = ending(policy, "cp1")
+    world.begin()
+    world.busy = False
+    world.tell(BatchFailed(cause="?"))
+    world.settle()
+    assert len(world.failures) == 1
+    assert world.kept_checkpoints == [1]
+
+
+def test_what_is_to_be_restored_next_is_not_retired_by_a_cancel_either() -> None:
+    world = World(CheckpointOptions(interval_ms=None, retained=9, retention=Retention.DELETE_ON_CANCELLATION))
+    take(world, "cp1", "cp2")
+    world.request("stop", stop=True, keep=1)
+    world.tell(Cancel())
+    world.settle()
+    stopped = world.slots[-1]
+    assert isinstance(stopped, WriteStopped)
+    assert stopped.retires == (2,)

@@ -9,6 +9,7 @@ from headgate.coordinator.policy import CheckpointOptions
 from headgate_contract.errors import BadConfiguration
 from headgate_contract.ids import CheckpointId, RequestId
 from headgate_contract.settings import Settings
+from headgate_contract.snapshot import ExternalizedCheckpointRetention
 from tests.runtime.coordinator.world import SOURCE, STATE, World, checkpoint_ref, savepoint_ref
 
 EVERY_SECOND = CheckpointOptions(interval_ms=1000)
@@ -303,6 +304,7 @@ def test_the_options_are_flinks_settings() -> None:
         "max-concurrent-checkpoints": "2",
         "num-retained": "3",
         "tolerable-failed-checkpoints": "4",
+        "externalized-checkpoint-retention": "DELETE_ON_CANCELLATION",
     }
     settings = Settings({f"execution.checkpointing.{key}": value for key, value in given.items()})
     assert CheckpointOptions.of(settings) == CheckpointOptions(
@@ -312,5 +314,6 @@ def test_the_options_are_flinks_settings() -> None:
         max_concurrent=2,
         retained=3,
         tolerable_failures=4,
+        retention=ExternalizedCheckpointRetention.DELETE_ON_CANCELLATION,
     )
     assert CheckpointOptions.of(Settings({})) == OFF

@@ -33,7 +33,7 @@ from headgate_contract.mailbox import Answer, Mailbox, Outcome
 from headgate_contract.measures import CheckpointCost
 from headgate_contract.paths import METADATA
 from headgate_contract.records import SnapshotCompleted, Stopped
-from headgate_contract.snapshot import SnapshotKind
+from headgate_contract.snapshot import ExternalizedCheckpointRetention, SnapshotKind
 from tests.runtime.driver.ledger_world import STREAM, LedgerWorld, group, handle, snapshot
 
 CHECKPOINT_1 = f"streams/{STREAM}/checkpoints/chk-1-g1/{METADATA}"
@@ -441,6 +441,31 @@ def test_f69_a_restored_checkpoint_is_retired_although_files_of_it_are_still_in_
     )
     assert world.plain.stat(CHECKPOINT_1) is None, "that a later one uses its files does not keep it"
     assert shared_files(world) == ["shared/b", "shared/c"]
+
+
+def test_f25_f66_the_metadata_of_a_checkpoint_say_what_becomes_of_it_at_the_end(world: LedgerWorld) -> None:
+    retention = ExternalizedCheckpointRetention.DELETE_ON_CANCELLATION
+    world.do(replace(snapshot(1), retention=retention))
+    record = world.records[1]
+    assert isinstance(record, SnapshotCompleted)
+    assert SnapshotFiles(world.plain, record.snapshot).metadata().retention is retention
+
+
+def test_f54_f57_what_a_cancel_retires_is_deleted_after_its_slot_says_so(world: LedgerWorld) -> None:
+    for path in ("shared/a", "shared/b"):
+        world.plain.create(path, path.encode())
+    world.do(snapshot(1, files=[handle("shared/a")]), snapshot(2, files=[handle("shared/b")]))
+    at_the_slot: list[str] = []
+    world.faults.act = lambda call: at_the_slot.extend(shared_files(world)) if "slots/00000004" in call else None
+    cancelled = WriteStopped(
+        reason="cancelled", committed=(), snapshot=None, request=None, retires=(CheckpointId(1), CheckpointId(2))
+    )
+    world.do(cancelled)
+    assert {"shared/a", "shared/b"} <= set(at_the_slot)
+    assert world.catalogue.snapshots == ()
+    assert shared_files(world) == []
+    assert world.plain.stat(CHECKPOINT_1) is None
+    assert world.ends == [None]
 
 
 def cleaned(world: LedgerWorld) -> list[int]:
