@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tests.spec.reversals import Reversal
 
 TESTS = Path(__file__).resolve().parents[1]
+HARNESS = TESTS.parent / "spark_jobs" / "headgate" / "testing"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -137,8 +138,8 @@ class Breaking:
 
 
 def _is_assertion(raised: pytest.ExceptionInfo[BaseException]) -> bool:
-    """An assertion of a test or its world, or an error that a test waited for and that did not come."""
+    """An assertion of a test, its world or the public harness; or an error that a test waited for and did not get."""
     if isinstance(raised.value, pytest.fail.Exception):
         return "DID NOT RAISE" in str(raised.value)
     place = Path(str(raised.traceback[-1].path))
-    return isinstance(raised.value, AssertionError) and place.is_relative_to(TESTS)
+    return isinstance(raised.value, AssertionError) and any(place.is_relative_to(folder) for folder in (TESTS, HARNESS))

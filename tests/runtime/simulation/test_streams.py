@@ -27,7 +27,7 @@ def test_f13_several_savepoints_run_at_once_and_all_complete() -> None:
         assert [answer.outcome for request in requests if (answer := stream.answer(request))] == [Outcome.DONE] * 3
 
 
-def test_f48_f49_savepoints_never_push_out_the_last_checkpoint() -> None:
+def test_f48_savepoints_never_push_out_the_last_checkpoint() -> None:
     with StreamHarness(CheckpointOptions(interval_ms=None, retained=1)) as stream:
         driver = stream.launch()
         for name in (None, None, "x", "y", "z"):
