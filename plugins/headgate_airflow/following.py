@@ -74,5 +74,5 @@ def described_snapshot(stream: str, taken: SnapshotRef) -> dict[str, Any]:
         "snapshot": int(taken.id),
         "name": str(taken.name) if taken.name is not None else None,
         "generation": int(taken.generation),
-        "folder": taken.folder,
+        "folder": taken.where,
     }

@@ -80,6 +80,10 @@ class StreamPaths:
         """Each attempt has a folder of its own: whoever tries again under one name never writes where another did."""
         return f"{self.savepoints}/{name}-{checkpoint}-g{generation}"
 
+    def savepoint_elsewhere(self, name: SavepointName, checkpoint: CheckpointId, generation: Generation) -> str:
+        """An attempt's folder in a directory that other streams may use as well."""
+        return f"{self.stream}-{name}-{checkpoint}-g{generation}"
+
     def source_log(self, uid: VertexUid) -> str:
         """Where a source keeps what its server will not send again."""
         return f"{self.root}/logs/{uid}"
@@ -92,6 +96,16 @@ class StreamPaths:
         """`what` may be part of the name, so that a reader finds what it looks for without reading everything."""
         said = f"-{what}" if _WHAT.fullmatch(what) else ""
         return f"{self.history}/{at_ms:015d}-{nonce}{said}.json"
+
+
+def directory_url(text: str) -> str:
+    """The URL of a directory that a person has written: a URL, or an absolute path. Raises BadInput."""
+    plain = text.strip().rstrip("/")
+    if plain.startswith("/"):
+        plain = f"file://{plain}"
+    if "://" not in plain or plain.endswith(":/"):
+        raise BadInput(f"{text!r} is no directory's URL", hint="write it like s3://bucket/folder or /mnt/folder")
+    return plain.replace("s3a://", "s3://", 1)
 
 
 def snapshot_at(url: str) -> tuple[str, str]:

@@ -9,7 +9,8 @@ from typing import Any
 
 from headgate_contract.cron import check_cron
 from headgate_contract.durations import Duration, parse_duration, parse_size
-from headgate_contract.errors import BadConfiguration, UnknownKey
+from headgate_contract.errors import BadConfiguration, BadInput, UnknownKey
+from headgate_contract.paths import directory_url
 from headgate_contract.snapshot import ExternalizedCheckpointRetention
 
 
@@ -78,6 +79,13 @@ def _text(text: object, what: str) -> str:
     return text.strip()
 
 
+def _directory(text: object, what: str) -> str:
+    try:
+        return directory_url(_text(text, what))
+    except BadInput as error:
+        raise BadConfiguration(f"{what}: {error.what}", hint=error.hint) from None
+
+
 def _cron(text: object, what: str) -> str:
     return check_cron(_text(text, what), what)
 
@@ -127,6 +135,13 @@ OPTIONS = (
         _choice(*(each.value for each in ExternalizedCheckpointRetention)),
         ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION.value,
         "Whether a cancel deletes the stream's checkpoints: by RETAIN_ON_CANCELLATION it does not.",
+    ),
+    Option(
+        "execution.checkpointing.savepoint-dir",
+        _directory,
+        None,
+        "Where savepoints are written, if not below the storage root: a URL, opened with the root's options.",
+        ("state.savepoints.dir",),
     ),
     Option(
         "execution.checkpointing.tolerable-failed-checkpoints",
@@ -228,9 +243,7 @@ OPTIONS = (
 _ELSEWHERE = dict.fromkeys(
     (
         "execution.checkpointing.dir",
-        "execution.checkpointing.savepoint-dir",
         "state.checkpoints.dir",
-        "state.savepoints.dir",
     ),
     "snapshots are kept below the storage root (--root)",
 )

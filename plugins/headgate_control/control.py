@@ -25,6 +25,7 @@ from headgate_control.environment import OPTIONS, environment_of_drivers, option
 from headgate_control.explain import Question, explain
 from headgate_control.journal import Journal
 from headgate_control.launch import Launcher
+from headgate_control.locating import absolute_directory
 from headgate_control.logs import log_of
 from headgate_control.measured import RESTS_ON, Checkpoints, Recoveries, checkpoints_of, predict, recoveries_of
 from headgate_control.outcomes import (
@@ -245,13 +246,19 @@ class Control:
         name: str | None = None,
         *,
         origin: SavepointOrigin = SavepointOrigin.PERSON,
+        target_directory: str | None = None,
         id: RequestId | None = None,
         wait: bool = True,
         timeout_s: float | None = None,
         by: str | None = None,
     ) -> Asked:
-        """Have a savepoint taken, under `name` or one made up from the moment."""
+        """Have a savepoint taken, under `name` or one made up from the moment.
+
+        `target_directory` is a URL that the driver opens with the root's options; below the root by default.
+        """
         args = {"name": chosen_name(name) if name is not None else made_up_name(), "origin": origin.value}
+        if target_directory is not None:
+            args["target_directory"] = absolute_directory(target_directory)
         return self._snapshot(StreamName(stream), RequestKind.SAVEPOINT, args, id, wait, timeout_s, by or self._by)
 
     def stop(
@@ -259,6 +266,7 @@ class Control:
         stream: str,
         *,
         savepoint: bool | str = False,
+        target_directory: str | None = None,
         id: RequestId | None = None,
         wait: bool = True,
         timeout_s: float | None = None,
@@ -269,9 +277,17 @@ class Control:
 
         From the first moment nobody restarts it. Of a stream without a live driver this says so in `note`, or raises
         StreamNotRunning if a savepoint was asked for; it stays stopped either way. The checkpoint `keep`, which is to
-        be restored next, is not retired by the last one of this life.
+        be restored next, is not retired by the last one of this life. `target_directory` is as in savepoint().
         """
-        order = StopOrder(by=by or self._by, savepoint=savepoint, id=id, wait=wait, timeout_s=timeout_s, keep=keep)
+        order = StopOrder(
+            by=by or self._by,
+            savepoint=savepoint,
+            target=absolute_directory(target_directory) if target_directory is not None else None,
+            id=id,
+            wait=wait,
+            timeout_s=timeout_s,
+            keep=keep,
+        )
         return self._stopper.stop(StreamName(stream), order)
 
     def cancel(

@@ -8,7 +8,7 @@ from pathlib import Path
 from headgate_contract.catalogue import Catalogue
 from headgate_contract.errors import BadInput, ObjectMissing, RestoreRefused, SnapshotUnknown
 from headgate_contract.ids import CheckpointId, SavepointName
-from headgate_contract.paths import METADATA, snapshot_at
+from headgate_contract.paths import METADATA, directory_url, snapshot_at
 from headgate_contract.restore import ClaimMode, Located
 from headgate_contract.snapshot import SnapshotRef, read_metadata
 from headgate_contract.store import ObjectStore
@@ -69,6 +69,11 @@ def locate(store: ObjectStore, catalogue: Catalogue, place: Located) -> Snapshot
         location=root,
         foreign=True,
     )
+
+
+def absolute_directory(text: str) -> str:
+    """The URL of a directory that a person names: a relative path is meant from here. Raises BadInput."""
+    return directory_url(text if "://" in text else str(Path(text).expanduser().absolute()))
 
 
 def _url(text: str, root: str) -> str:

@@ -184,7 +184,7 @@ def _answer_in_log(catalogue: Catalogue, kind: RequestKind | None, id: RequestId
     return Answer(
         id=id,
         outcome=Outcome.DONE,
-        result={"snapshot": int(ref.id), "name": ref.name, "folder": ref.folder} if ref is not None else {},
+        result={"snapshot": int(ref.id), "name": ref.name, "folder": ref.where} if ref is not None else {},
         why="told by the log",
         generation=last.generation,
         at_ms=0,

@@ -29,6 +29,8 @@ class StopOrder:
 
     by: str
     savepoint: bool | str = False
+    target: str | None = None
+    """The directory for the savepoint."""
     id: RequestId | None = None
     """Of the request; None for one that nobody will repeat."""
     wait: bool = True
@@ -52,6 +54,8 @@ class Stopper:
         args: dict[str, object] = {"savepoint": name, "drain": False}
         if order.keep is not None:
             args["keep"] = int(order.keep)
+        if order.target is not None:
+            args["target_directory"] = order.target
         return self._end(stream, RequestKind.STOP, order, args, wants=name is not None)
 
     def cancel(self, stream: StreamName, order: StopOrder) -> Asked:

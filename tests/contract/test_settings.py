@@ -17,6 +17,7 @@ DEPRECATED = [(old, option.key) for option in OPTIONS for old in option.deprecat
 VALUES: dict[str, Any] = {
     "execution.checkpointing.interval": "10 s",
     "execution.checkpointing.num-retained": "3",
+    "execution.checkpointing.savepoint-dir": "s3://bucket/savepoints",
     "state.backend.type": "rocksdb",
     "restart-strategy.type": "fixed-delay",
 }
@@ -81,7 +82,7 @@ class TestKeys:
         with pytest.raises(UnknownKey, match=r"unknown setting 'xyzzy'; docs/operations\.md lists the settings"):
             Settings({"xyzzy": 1})
 
-    @pytest.mark.parametrize("key", ["state.checkpoints.dir", "execution.checkpointing.dir", "state.savepoints.dir"])
+    @pytest.mark.parametrize("key", ["state.checkpoints.dir", "execution.checkpointing.dir"])
     def test_flinks_folders_say_where_snapshots_are_kept_here(self, key: str) -> None:
         with pytest.raises(UnknownKey, match=r"snapshots are kept below the storage root \(--root\)"):
             Settings({key: "file:///x"})

@@ -114,7 +114,7 @@ def _(patch: Patch) -> None:
 
 @reverses(7, "what is uploaded after its attempt was given up stays")
 def _(patch: Patch) -> None:
-    patch.setattr(snapshots.SnapshotTaker, "_delete", lambda taker, path: None)
+    patch.setattr(snapshots.SnapshotTaker, "_delete", lambda taker, store, path: None)
 
 
 @reverses(46, "a second ack counts like the first")
@@ -134,7 +134,7 @@ def _(patch: Patch) -> None:
 
 @reverses(5, "a checkpoint never expires")
 def _(patch: Patch) -> None:
-    patch.setattr(pending.PendingCheckpoint, "can_expire", property(lambda attempt: False))
+    patch.setattr(pending.PendingCheckpoint, "expires_ms", lambda attempt, timeout_ms: None)
 
 
 @reverses(6, "a failed checkpoint is never one too many")
@@ -503,7 +503,7 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     def sparing(self: snapshots.SnapshotTaker, checkpoint: CheckpointId) -> None:
         for path in self._shared.release(checkpoint):
-            self._delete(path)
+            self._delete(self._store, path)
 
     patch.setattr(snapshots.SnapshotTaker, "discard", sparing)
 

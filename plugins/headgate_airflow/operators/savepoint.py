@@ -23,14 +23,20 @@ _AT_REST = (Condition.STOPPED, Condition.NEVER_STARTED)
 
 
 class Savepoint(AskingOperator):
-    """Take a savepoint of `stream`, called `name` or by the moment.
+    """Take a savepoint of `stream`, called `name` or by the moment, in `target_directory` or below the root.
 
     `scheduled` marks it as a schedule's, which a savepoint policy may expire; a person's never expires.
     `skip_at_rest` skips the task while the stream is stopped on purpose. Returns id, name, folder, generation and
     size.
     """
 
-    template_fields: Sequence[str] = (*AskingOperator.template_fields, "name", "scheduled", "skip_at_rest")
+    template_fields: Sequence[str] = (
+        *AskingOperator.template_fields,
+        "name",
+        "scheduled",
+        "skip_at_rest",
+        "target_directory",
+    )
 
     def __init__(
         self,
@@ -39,6 +45,7 @@ class Savepoint(AskingOperator):
         name: str | None = None,
         scheduled: bool | str = False,
         skip_at_rest: bool | str = False,
+        target_directory: str | None = None,
         **kwargs: Any,
     ) -> None:
         kwargs.setdefault("outlets", [ANY_SAVEPOINT if "{{" in stream else savepoint_of(stream)])
@@ -46,6 +53,7 @@ class Savepoint(AskingOperator):
         self.name = name
         self.scheduled = scheduled
         self.skip_at_rest = skip_at_rest
+        self.target_directory = target_directory
 
     @told_to_airflow()
     def execute(self, context: Mapping[str, Any]) -> Any:
@@ -54,6 +62,7 @@ class Savepoint(AskingOperator):
         asked = control.savepoint(
             self.stream,
             optional_text(self.name),
+            target_directory=optional_text(self.target_directory),
             origin=SavepointOrigin.SCHEDULE if flag(self.scheduled, "scheduled") else SavepointOrigin.PERSON,
             id=TaskIdentity.of(context).request("savepoint", StreamName(self.stream)),
             wait=False,
@@ -69,7 +78,7 @@ class Savepoint(AskingOperator):
         if taken is None:
             raise NotFound(f"stream {self.stream} took a savepoint, but it is not retained")
         result = self.described(taken)
-        self.log.info("stream %s has %s in %s", self.stream, taken, taken.folder)
+        self.log.info("stream %s has %s in %s", self.stream, taken, taken.where)
         self._emit(context, result)
         return result
 
@@ -77,7 +86,7 @@ class Savepoint(AskingOperator):
         """What the task returns, and what the asset event carries."""
         storage = self.hook.storage
         where = f"{taken.folder}/{METADATA}"
-        metadata = decode_metadata(storage.open().read(where), taken, where)
+        metadata = decode_metadata(taken.store(storage.open()).read(where), taken, where)
         return {
             **described_snapshot(self.stream, taken),
             "root": storage.root,

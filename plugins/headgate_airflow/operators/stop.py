@@ -28,15 +28,24 @@ class HowToStop(enum.Enum):
 class StopStream(AskingOperator):
     """Stop `stream`; from the first moment nobody restarts it. A stream that is stopped already is success.
 
-    `how` is savepoint (a last one, called `name` or by the moment), checkpoint (at the next barrier) or cancel (now).
+    `how` is savepoint (a last one, called `name` or by the moment, in
+    `target_directory` or below the root), checkpoint (at the next barrier) or cancel (now).
     """
 
-    template_fields: Sequence[str] = (*AskingOperator.template_fields, "how", "name")
+    template_fields: Sequence[str] = (*AskingOperator.template_fields, "how", "name", "target_directory")
 
-    def __init__(self, *, how: str | HowToStop = HowToStop.SAVEPOINT, name: str | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        how: str | HowToStop = HowToStop.SAVEPOINT,
+        name: str | None = None,
+        target_directory: str | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.how = how.value if isinstance(how, HowToStop) else how
         self.name = name
+        self.target_directory = target_directory
 
     @told_to_airflow()
     def execute(self, context: Mapping[str, Any]) -> Any:
@@ -54,7 +63,7 @@ class StopStream(AskingOperator):
             return self._result(control, str(event.get("why", "")))
         answer = self.answer_of(control, event)
         taken = snapshot_of(control, self.stream, answer)
-        return self._result(control, "") | ({"snapshot": int(taken.id), "folder": taken.folder} if taken else {})
+        return self._result(control, "") | ({"snapshot": int(taken.id), "folder": taken.where} if taken else {})
 
     def _ask(self, control: Control, me: TaskIdentity) -> Asked | None:
         """Leave the request, or find the first one; None for a stream that stopped with a savepoint before."""
@@ -65,7 +74,13 @@ class StopStream(AskingOperator):
         if how is HowToStop.CHECKPOINT:
             return control.stop(self.stream, id=request, wait=False)
         try:
-            return control.stop(self.stream, savepoint=optional_text(self.name) or True, id=request, wait=False)
+            return control.stop(
+                self.stream,
+                savepoint=optional_text(self.name) or True,
+                target_directory=optional_text(self.target_directory),
+                id=request,
+                wait=False,
+            )
         except StreamNotRunning:
             status = control.status(self.stream)
             newest = status.newest_snapshot
@@ -87,7 +102,7 @@ class StopStream(AskingOperator):
             "generation": int(status.generation) if status.generation is not None else None,
             "condition": status.condition.value,
             "snapshot": int(newest.id) if newest is not None else None,
-            "folder": newest.folder if newest is not None else None,
+            "folder": newest.where if newest is not None else None,
             "note": note,
         }
 

@@ -9,6 +9,16 @@ import typer
 from headgate_control.cli.session import By, Id, Json, NoWait, Root, Stream, request_id, session
 from headgate_control.outcomes import Asked
 
+TargetDirectory = Annotated[
+    str | None,
+    typer.Option(
+        "--target-directory",
+        help="Where to write it: a URL or path, as the driver sees it [default: execution.checkpointing.savepoint-dir, "
+        "else below the root].",
+        metavar="URL",
+    ),
+]
+
 
 def checkpoint(
     ctx: typer.Context,
@@ -31,6 +41,7 @@ def savepoint(
     name: Annotated[
         str | None, typer.Option("--name", help="What to call it [default: made up].", metavar="NAME")
     ] = None,
+    target_directory: TargetDirectory = None,
     no_wait: NoWait = False,
     id: Id = None,
     by: By = None,
@@ -39,7 +50,9 @@ def savepoint(
 ) -> None:
     """Take a savepoint: a snapshot that stays until somebody removes it, and can be copied elsewhere."""
     here = session(ctx, root, json)
-    asked = here.control(stream).savepoint(stream, name, id=request_id(id), wait=not no_wait, by=by)
+    asked = here.control(stream).savepoint(
+        stream, name, target_directory=target_directory, id=request_id(id), wait=not no_wait, by=by
+    )
     here.show(asked, lambda: _told(asked, "savepoint"))
 
 

@@ -220,7 +220,7 @@ def _snapshot_table(refs: list[SnapshotRef]) -> Table:
     for title in ("id", "kind", "name", "generation", "folder"):
         table.add_column(title, overflow="fold")
     for ref in refs:
-        table.add_row(str(ref.id), ref.kind.value, ref.name or "-", str(ref.generation), ref.folder)
+        table.add_row(str(ref.id), ref.kind.value, ref.name or "-", str(ref.generation), ref.where)
     return table
 
 

@@ -188,11 +188,15 @@ def rescale(
     _show_launched(here, launched, ())
 
 
-def stop(
+def stop(  # noqa: PLR0913, PLR0917  (one for each option)
     ctx: typer.Context,
     stream: Stream,
     savepoint: Annotated[bool, typer.Option("--savepoint", help="Take a savepoint at the end.")] = False,
     name: Annotated[str | None, typer.Option("--name", help="The savepoint's name.", metavar="NAME")] = None,
+    savepoint_path: Annotated[
+        str | None,
+        typer.Option("--savepoint-path", "-p", help="Where to write the savepoint: a URL or path.", metavar="URL"),
+    ] = None,
     no_wait: NoWait = False,
     id: Id = None,
     by: By = None,
@@ -203,7 +207,16 @@ def stop(
     here = session(ctx, root, json)
     if name is not None and not savepoint:
         raise BadInput("--name names a savepoint", hint="add --savepoint, or leave it out")
-    asked = here.control(stream).stop(stream, savepoint=name or savepoint, id=request_id(id), wait=not no_wait, by=by)
+    if savepoint_path is not None and not savepoint:
+        raise BadInput("--savepoint-path is where a savepoint goes", hint="add --savepoint, or leave it out")
+    asked = here.control(stream).stop(
+        stream,
+        savepoint=name or savepoint,
+        target_directory=savepoint_path,
+        id=request_id(id),
+        wait=not no_wait,
+        by=by,
+    )
     here.show(asked, lambda: _stopped(asked))
 
 

@@ -256,6 +256,7 @@ class Coordinator:
             name=trigger.name,
             cut=self.cut,
             staged=staged,
+            target=trigger.target,
             due_ms=max(trigger.due_ms, now_ms if self._held_up.since_ms is None else self._held_up.since_ms),
         )
 
@@ -311,6 +312,7 @@ class Coordinator:
             committed=self.output.note(),
             retires=self.store.retire_for(pending.trigger.kind),
             retention=None if pending.trigger.is_savepoint else self.options.retention,
+            target=pending.trigger.target,
         )
 
     def _stored(self, event: Stored, now_ms: int) -> list[Action]:

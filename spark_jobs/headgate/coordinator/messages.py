@@ -28,6 +28,8 @@ class Trigger:
     name: SavepointName | None = None
     origin: SavepointOrigin | None = None
     request: RequestId | None = None
+    target: str | None = None
+    """The URL of the directory for a savepoint; None: below the storage root."""
     stop: bool = False
     """The stream ends with this snapshot."""
     keep: CheckpointId | None = None
@@ -152,6 +154,7 @@ class TakeSnapshot:
     name: SavepointName | None
     cut: Cut
     staged: Staged
+    target: str | None = None
     due_ms: int = 0
     """From when on its barrier could have passed, but for the running step."""
 
@@ -172,6 +175,7 @@ class StoreSnapshot:
     committed: tuple[CheckpointId, ...]
     retires: tuple[CheckpointId, ...]
     retention: ExternalizedCheckpointRetention | None = None
+    target: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,4 +243,4 @@ def refusal(request: RequestId | None, why: str) -> list[Action]:
 
 def result_of(snapshot: SnapshotRef) -> Json:
     """What whoever asked is told of a completed snapshot."""
-    return {"snapshot": int(snapshot.id), "name": snapshot.name, "folder": snapshot.folder, "kind": snapshot.kind.value}
+    return {"snapshot": int(snapshot.id), "name": snapshot.name, "folder": snapshot.where, "kind": snapshot.kind.value}

@@ -47,11 +47,6 @@ class PendingCheckpoint:
     sources: dict[VertexUid, SourceState] = field(default_factory=dict)
 
     @property
-    def can_expire(self) -> bool:
-        """Savepoints take the time they need."""
-        return not self.trigger.is_savepoint and not self.trigger.stop
-
-    @property
     def is_periodic(self) -> bool:
         return self.trigger.is_periodic
 
@@ -61,8 +56,8 @@ class PendingCheckpoint:
         return self.is_periodic and self.state is PendingState.COLLECTING
 
     def expires_ms(self, timeout_ms: int) -> int | None:
-        """When it expires, if it can and an ack is missing."""
-        return self.started_ms + timeout_ms if self.can_expire and self.waiting else None
+        """When it expires, if an ack is missing: a savepoint too, or one that hangs would hold up all after it."""
+        return self.started_ms + timeout_ms if self.waiting else None
 
     def acknowledge(self, ack: Acknowledged) -> AckResult:
         if ack.participant in self.acknowledged:

@@ -31,7 +31,7 @@ class CheckpointOptions:
         prefix = "execution.checkpointing."
         return cls(
             interval_ms=settings[prefix + "interval"],
-            timeout_ms=settings[prefix + "timeout"],
+            timeout_ms=int(settings[prefix + "timeout"]),  # a number in what is said, too
             min_pause_ms=settings[prefix + "min-pause"],
             max_concurrent=settings[prefix + "max-concurrent-checkpoints"],
             retained=settings[prefix + "num-retained"],

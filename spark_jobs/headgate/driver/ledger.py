@@ -32,10 +32,10 @@ from headgate.driver.checkpoint_meter import CheckpointMeter
 from headgate.driver.cleaner import Cleaner
 from headgate.driver.points import KillPoints
 from headgate.driver.shared_state import SharedFiles
-from headgate.driver.snapshots import SnapshotTaker
+from headgate.driver.snapshots import SnapshotTaker, snapshot_folder
 from headgate.sink.base import SinkCommitter
 from headgate_contract import wire
-from headgate_contract.errors import Fenced, HeadgateError, SlotTaken, StorageError, StreamFailed
+from headgate_contract.errors import BadInput, Fenced, HeadgateError, SlotTaken, StorageError, StreamFailed
 from headgate_contract.history import Event as HistoryEvent
 from headgate_contract.history import record_event
 from headgate_contract.ids import CheckpointId, Generation, SlotNumber, StreamName, VertexUid
@@ -215,11 +215,7 @@ class Ledger:
     # ---- completion
 
     def _store_snapshot(self, action: StoreSnapshot) -> None:
-        folder = (
-            self._paths.checkpoint(action.checkpoint, self._generation)
-            if action.name is None
-            else self._paths.savepoint(action.name, action.checkpoint, self._generation)
-        )
+        folder = snapshot_folder(self._paths, action, self._generation)
         metadata = SnapshotMetadata(
             stream=self._stream,
             id=action.checkpoint,
@@ -238,9 +234,10 @@ class Ledger:
         data = metadata.encode()
         self._points.reach("before-metadata")
         try:
-            if not self._store.create(f"{folder}/{METADATA}", data):
+            store = self._store if action.target is None else self._store.elsewhere(action.target)
+            if not store.create(f"{folder}/{METADATA}", data):
                 raise StorageError(f"{folder}/{METADATA} exists already")
-        except StorageError as error:
+        except (StorageError, BadInput) as error:
             with suppress(StorageError):
                 self.check_not_fenced()
             self._post(StoreFailed(checkpoint=action.checkpoint, cause=str(error)))
@@ -254,6 +251,7 @@ class Ledger:
             wire.sha256(data),
             action.name,
             action.origin,
+            action.target,
         )
         self._points.reach("before-slot")
         slot = self._append(

@@ -234,6 +234,7 @@ class Life:
             say=self._ledger.say,
             interval_ms=min(setup.settings["heartbeat.interval"], _LONGEST_DEAF_MS),
             done=self._done_before(),
+            savepoint_dir=setup.settings["execution.checkpointing.savepoint-dir"],
         )
         self._loop.start()
         setup.points.reach("before-seed")

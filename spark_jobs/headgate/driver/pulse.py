@@ -14,6 +14,7 @@ from headgate_contract.errors import BadInput, StorageError
 from headgate_contract.heartbeats import LEGAL, TERMINAL, Heartbeat, Progress, StreamState, write_heartbeat
 from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName, StreamName
 from headgate_contract.mailbox import Answer, CorruptRequest, Mailbox, Outcome, Request, RequestKind
+from headgate_contract.paths import directory_url
 from headgate_contract.process import identify
 from headgate_contract.snapshot import SavepointOrigin, SnapshotKind, SnapshotRef
 from headgate_contract.store import ObjectStore
@@ -110,10 +111,13 @@ class Ear:
         say: Callable[[str, str, str], None],
         interval_ms: int,
         done: Mapping[RequestId, SnapshotRef] | None = None,
+        savepoint_dir: str | None = None,
     ) -> None:
         self._interval_s = interval_ms / 1000
         self._done = done or {}
         """What earlier lives of this generation have carried out, and perhaps not answered."""
+        self._savepoint_dir = savepoint_dir
+        """Where savepoints go of which nobody says it."""
         self._mailbox = Mailbox(store, stream)
         self._generation = generation
         self._post = post
@@ -156,7 +160,7 @@ class Ear:
             if done is not None:  # its savepoint is there, the stream is not at its end yet
                 request = replace(request, args={**request.args, "savepoint": None})
             try:
-                self._post(_event(request))
+                self._post(_event(request, self._savepoint_dir))
             except BadInput as error:
                 self._refuse(request.id, str(error))
         self._known.add(request.id)  # last: a refusal that storage did not take is tried again
@@ -178,13 +182,14 @@ class Ear:
         self._mailbox.reply(answer)
 
 
-def _event(request: Request) -> Event:
+def _event(request: Request, savepoint_dir: str | None = None) -> Event:
     """What a request means to the coordinator. Raises BadInput."""
     name = request.args.get("name") or (request.args.get("savepoint") if request.kind is RequestKind.STOP else None)
     savepoint = SavepointName(name) if name else None
     origin = _origin(request.args.get("origin", "person"))
     if request.args.get("drain"):
         raise BadInput("a stream cannot be drained yet", hint="stop it without: its next start goes on where it ended")
+    target = _target(request.args.get("target_directory")) or savepoint_dir
     reason = f"{request.kind.value} was asked for by {request.by}"
     match request.kind:
         case RequestKind.CHECKPOINT:
@@ -193,7 +198,12 @@ def _event(request: Request) -> Event:
             if savepoint is None:
                 raise BadInput("a savepoint needs a name")
             return Trigger(
-                kind=SnapshotKind.SAVEPOINT, name=savepoint, origin=origin, request=request.id, reason=reason
+                kind=SnapshotKind.SAVEPOINT,
+                name=savepoint,
+                origin=origin,
+                request=request.id,
+                target=target,
+                reason=reason,
             )
         case RequestKind.STOP:
             kind = SnapshotKind.SAVEPOINT if savepoint else SnapshotKind.CHECKPOINT
@@ -202,6 +212,7 @@ def _event(request: Request) -> Event:
                 name=savepoint,
                 origin=origin if savepoint else None,
                 request=request.id,
+                target=target if savepoint else None,
                 stop=True,
                 keep=_checkpoint(request.args.get("keep")),
                 reason=reason,
@@ -215,6 +226,12 @@ def _checkpoint(given: object) -> CheckpointId | None:
         return None if given is None else CheckpointId(given)  # type: ignore[arg-type]
     except (BadInput, TypeError, ValueError):
         raise BadInput(f"what a stop is to keep is a checkpoint's id, not {given!r}") from None
+
+
+def _target(given: object) -> str | None:
+    if given is not None and not isinstance(given, str):
+        raise BadInput(f"the target directory of a savepoint is a URL, not {given!r}")
+    return directory_url(given) if given else None
 
 
 def _origin(given: object) -> SavepointOrigin:

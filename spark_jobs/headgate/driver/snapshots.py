@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from headgate.coordinator.messages import Acknowledged, Declined, Event, TakeSnapshot
+from headgate.coordinator.messages import Acknowledged, Declined, Event, StoreSnapshot, TakeSnapshot
 from headgate.driver.checkpoint_meter import CheckpointMeter
 from headgate.driver.checksums import file_sha256
 from headgate.driver.points import NO_POINTS, KillPoints
@@ -38,6 +38,15 @@ def participants(
     """The names under which the parts of a snapshot are acknowledged."""
     state = [f"state {vertex.uid}"] if vertex is not None else []
     return frozenset([*state, f"source {source}", *(f"sink {uid}" for uid in sinks)])
+
+
+def snapshot_folder(paths: StreamPaths, action: TakeSnapshot | StoreSnapshot, generation: Generation) -> str:
+    """The folder of an attempt's own: below the storage root, or in the directory that a savepoint is to go to."""
+    if action.name is None:
+        return paths.checkpoint(action.checkpoint, generation)
+    if action.target is None:
+        return paths.savepoint(action.name, action.checkpoint, generation)
+    return paths.savepoint_elsewhere(action.name, action.checkpoint, generation)
 
 
 class SnapshotTaker:
@@ -70,8 +79,9 @@ class SnapshotTaker:
         self._points = points
         self._meter = meter
         self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="upload")
-        self._uploaded: dict[CheckpointId, list[str]] = {}
+        self._uploaded: dict[CheckpointId, list[tuple[ObjectStore, str]]] = {}
         """What was uploaded for each attempt that is not over."""
+        self._targets: dict[str, ObjectStore] = {}
         self._lock = threading.Lock()
 
     def take(self, action: TakeSnapshot) -> None:
@@ -82,12 +92,24 @@ class SnapshotTaker:
         base = {} if action.name is not None else self._shared.confirmed()
         self._shared.register(action.checkpoint, base.values())
         self._points.reach("after-sync")
+        parts: dict[str, Callable[[], Acknowledged]] = {}
         if self._vertex is not None:
-            vertex = self._vertex
-            self._submit(action, f"state {vertex.uid}", lambda: self._state(action, vertex, base))
-        self._submit(action, f"source {self._source}", lambda: self._position(action))
-        for uid, sink in self._sinks.items():
-            self._submit(action, f"sink {uid}", partial(self._prepare, action, uid, sink))
+            parts[f"state {self._vertex.uid}"] = partial(self._state, action, self._vertex, base)
+        parts[f"source {self._source}"] = partial(self._position, action)
+        parts |= {f"sink {uid}": partial(self._prepare, action, uid, sink) for uid, sink in self._sinks.items()}
+        with self._threads_for(action) as pool:
+            for participant, part in parts.items():
+                self._submit(pool, action, participant, part)
+
+    @contextmanager
+    def _threads_for(self, action: TakeSnapshot) -> Iterator[ThreadPoolExecutor]:
+        """A savepoint has threads of its own: one that hangs takes none from the checkpoints after it."""
+        if action.name is None:
+            yield self._pool
+            return
+        own = ThreadPoolExecutor(max_workers=2, thread_name_prefix="savepoint")
+        yield own
+        own.shutdown(wait=False)  # what it was given goes on
 
     def confirm(self, metadata: SnapshotMetadata) -> None:
         """A checkpoint is complete: its files are the base of the next increment."""
@@ -105,8 +127,8 @@ class SnapshotTaker:
         """The attempt came to nothing: delete what was uploaded for it alone, and what is being uploaded once it is."""
         with self._lock:
             uploaded = self._uploaded.pop(checkpoint, [])
-        for path in (*uploaded, *self._shared.release(checkpoint)):
-            self._delete(path)
+        for store, path in (*uploaded, *((self._store, path) for path in self._shared.release(checkpoint))):
+            self._delete(store, path)
 
     def close(self) -> None:
         """End. What is being uploaded is given up: it is deleted when it is there."""
@@ -114,7 +136,9 @@ class SnapshotTaker:
         with self._lock:
             self._uploaded.clear()
 
-    def _submit(self, action: TakeSnapshot, participant: str, part: Callable[[], Acknowledged]) -> None:
+    def _submit(
+        self, pool: ThreadPoolExecutor, action: TakeSnapshot, participant: str, part: Callable[[], Acknowledged]
+    ) -> None:
         def work() -> None:
             try:
                 ack = part()
@@ -129,10 +153,10 @@ class SnapshotTaker:
                 cause = f"{type(error).__name__}: {error}"
                 self._post(Declined(checkpoint=action.checkpoint, participant=participant, cause=cause))
 
-        self._start(f"{participant} of {action.checkpoint}", work)
+        self._start(f"{participant} of {action.checkpoint}", work, pool)
 
-    def _start(self, name: str, work: Callable[[], None]) -> None:
-        self._pool.submit(work)
+    def _start(self, name: str, work: Callable[[], None], pool: ThreadPoolExecutor) -> None:
+        pool.submit(work)
 
     def _prepare(self, action: TakeSnapshot, uid: VertexUid, sink: SinkCommitter) -> Acknowledged:
         self._points.reach("before-prepare", action.checkpoint)
@@ -144,8 +168,8 @@ class SnapshotTaker:
         def put(what: str, data: bytes) -> StateHandle:
             name = f"{self._source}-{what}-{uuid.uuid4().hex}"
             path, where = self._place(action, name)
-            with self._uploading(action, where):
-                self._store.create(where, data)
+            with self._uploading(action, where) as store:
+                store.create(where, data)
             self._meter.uploaded(action.checkpoint, len(data))
             return StateHandle(name, path, len(data), wire.sha256(data))
 
@@ -189,38 +213,46 @@ class SnapshotTaker:
         path, where = self._place(action, f"{name}.c{action.checkpoint}g{self._generation}")
         checksum = file_sha256(local)
         self._points.reach("before-upload", action.checkpoint)
-        with self._uploading(action, where):
-            length = self._store.upload(local, where)
+        with self._uploading(action, where) as store:
+            length = store.upload(local, where)
         self._meter.uploaded(action.checkpoint, length)
         self._points.reach("after-upload", action.checkpoint)
         return StateHandle(name, path, length, checksum)
 
     def _place(self, action: TakeSnapshot, name: str) -> tuple[str, str]:
-        """Where a file goes: as the handle says it, and from the root."""
+        """Where a file goes: as the handle says it, and from the root or the target directory."""
         if action.name is None:
             where = self._paths.shared_file(name)
             return where, where
-        folder = self._paths.savepoint(action.name, action.checkpoint, self._generation)
-        return f"state/{name}", f"{folder}/state/{name}"
+        return f"state/{name}", f"{snapshot_folder(self._paths, action, self._generation)}/state/{name}"
+
+    def _store_of(self, action: TakeSnapshot) -> ObjectStore:
+        if action.target is None:
+            return self._store
+        with self._lock:
+            if action.target not in self._targets:  # to open one may take as long as to write a small file
+                self._targets[action.target] = self._store.elsewhere(action.target)
+            return self._targets[action.target]
 
     @contextmanager
-    def _uploading(self, action: TakeSnapshot, path: str) -> Iterator[None]:
+    def _uploading(self, action: TakeSnapshot, path: str) -> Iterator[ObjectStore]:
         """`path` is of this attempt alone: should that end meanwhile, no file is left, and CheckpointFailed raised."""
+        store = self._store_of(action)
         with self._lock:
             if action.checkpoint in self._uploaded:
-                self._uploaded[action.checkpoint].append(path)
+                self._uploaded[action.checkpoint].append((store, path))
         try:
-            yield
+            yield store
         finally:
             with self._lock:
                 over = action.checkpoint not in self._uploaded
             if over:
-                self._delete(path)
+                self._delete(store, path)
         if over:
             raise CheckpointFailed(f"checkpoint {action.checkpoint} was given up meanwhile")
 
-    def _delete(self, path: str) -> None:
+    def _delete(self, store: ObjectStore, path: str) -> None:
         try:
-            self._store.delete(path)
+            store.delete(path)
         except StorageError as error:
             log.warning("%s is needed no more and could not be deleted: %s", path, error)

@@ -185,8 +185,6 @@ class CoordinatorBooks:
         attempt = self.attempts[action.checkpoint]
         assert attempt.state in ("open", "storing"), "each attempt ends once"
         attempt.state = "aborted"
-        if attempt.take.name is not None or attempt.trigger.stop:
-            assert action.reason is not CheckpointFailureReason.CHECKPOINT_EXPIRED
         if attempt.take.name is not None or attempt.trigger.stop or attempt.trigger.request:
             assert action.reason is not CheckpointFailureReason.CHECKPOINT_SUBSUMED
 

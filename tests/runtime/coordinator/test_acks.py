@@ -60,28 +60,34 @@ def test_f5_a_checkpoint_that_expires_is_disposed_and_completes_for_nobody() -> 
     assert world.commits == []
 
 
-def test_a_checkpoint_that_has_all_of_its_acks_does_not_expire_while_it_waits_for_its_turn() -> None:
+def test_a_savepoint_that_hangs_holds_up_what_came_after_it_for_the_timeout_and_no_longer() -> None:
     world = World(TOLERANT)
     world.request("slow", "slow")
     world.pass_time(1000)
     world.ack(2)
-    assert world.pending == [1, 2], "completion keeps the order of the barriers"
-    world.pass_time(100_000)
-    assert 2 in world.pending
-    world.ack(1)
+    world.pass_time(3999)
+    assert world.pending[:2] == [1, 2], "completion keeps the order of the barriers"
+    world.pass_time(1)
     world.settle()
-    assert list(world.groups())[:2] == [1, 2]
+    assert world.aborted()[1].startswith("it expired after 5000 ms, still waiting for")
+    answer = world.replies[RequestId("slow")]
+    assert isinstance(answer, Reply)
+    assert "expired after 5000 ms" in answer.why
+    assert world.completed[0].checkpoint == 2
+    assert not world.ended
 
 
-@pytest.mark.parametrize("name", ["late", None], ids=["a savepoint", "the last checkpoint of a stop"])
-def test_savepoints_and_stops_never_expire(name: str | None) -> None:
+def test_a_stop_whose_savepoint_expires_lets_the_stream_go_on_and_tells_the_asker() -> None:
     world = World(TOLERANT)
-    world.request("patient", name, stop=name is None)
+    world.request("end", "last", stop=True)
     world.ack(1, SOURCE)
-    world.pass_time(10_000_000)
-    assert 1 in world.pending
-    world.complete(1)
-    assert [slot.checkpoint for slot in world.completed] == [1]
+    world.pass_time(5000)
+    world.settle()
+    answer = world.replies[RequestId("end")]
+    assert isinstance(answer, Reply)
+    assert "expired after 5000 ms" in answer.why
+    assert world.coordinator.may_begin
+    assert not world.ended
 
 
 def test_a_checkpoint_that_a_person_asked_for_expires_and_they_are_told() -> None:

@@ -216,6 +216,18 @@ EVENTS: dict[str, tuple[RequestKind, dict[str, Any], Event]] = {
             reason="savepoint was asked for by ann",
         ),
     ),
+    "savepoint elsewhere": (
+        RequestKind.SAVEPOINT,
+        {"name": "upgrade", "target_directory": "/mnt/savepoints/"},
+        Trigger(
+            kind=SnapshotKind.SAVEPOINT,
+            name=SavepointName("upgrade"),
+            origin=SavepointOrigin.PERSON,
+            request=RequestId("one"),
+            target="file:///mnt/savepoints",
+            reason="savepoint was asked for by ann",
+        ),
+    ),
     "stop": (
         RequestKind.STOP,
         {"savepoint": None, "drain": False},
@@ -260,6 +272,16 @@ REFUSED: dict[str, tuple[RequestKind, dict[str, Any], str]] = {
         "'../etc' is not a valid savepoint name",
     ),
     "a name that is no text": (RequestKind.SAVEPOINT, {"name": 5}, "5 is not a valid savepoint name"),
+    "a directory that is none": (
+        RequestKind.SAVEPOINT,
+        {"name": "upgrade", "target_directory": "savepoints"},
+        "'savepoints' is no directory's URL; write it like s3://bucket/folder or /mnt/folder",
+    ),
+    "a directory that is no text": (
+        RequestKind.SAVEPOINT,
+        {"name": "upgrade", "target_directory": 5},
+        "the target directory of a savepoint is a URL, not 5",
+    ),
     "no name": (RequestKind.SAVEPOINT, {}, "a savepoint needs a name"),
     "a stop with a wrong name": (RequestKind.STOP, {"savepoint": "a b"}, "'a b' is not a valid savepoint name"),
     "an unknown origin": (

@@ -47,7 +47,7 @@ class SimulatedTaker(SnapshotTaker):
         )
         self._life = life
 
-    def _start(self, name: str, work: Callable[[], None]) -> None:
+    def _start(self, name: str, work: Callable[[], None], pool: object) -> None:
         self._life.host.spawn(name, work)
 
     def _position(self, action: TakeSnapshot) -> Acknowledged:
