@@ -13,6 +13,7 @@ from headgate.coordinator import coordinator, messages, pending, policy, reasons
 from headgate.coordinator import requests as deciding
 from headgate.driver import cleaner, ledger, restoring, shared_state, snapshots
 from headgate.recovery import operator_state as recovered_operator_state
+from headgate.recovery import sinks as recovered_sinks
 from headgate.recovery import state as recovered_state
 from headgate_contract import fitting, operator_state, restore, settings, snapshot
 from headgate_contract.errors import RestoreRefused, StorageError
@@ -509,6 +510,11 @@ def _(patch: Patch) -> None:
 
 
 # ---- restore
+
+
+@reverses(35, "a sink does not get at the restore what it gave at the trigger")
+def _(patch: Patch) -> None:
+    patch.setattr(recovered_sinks, "_groups", lambda uid, groups: [])
 
 
 @reverses(150, "a stateless step more is another job")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import headgate
 from headgate.job.plan import LinearPlan, linear_plan
-from headgate_contract.errors import Fenced, StreamFailed
+from headgate.sink.files_committer import FilesCommitter
+from headgate_contract.errors import Fenced, RestoreRefused, SinkFailed, StreamFailed
 from headgate_contract.history import read_history
 from headgate_contract.mailbox import Outcome, RequestKind
 from headgate_contract.records import SnapshotCompleted, Stopped
@@ -106,6 +109,53 @@ def test_f54_what_is_retained_outlives_the_end_in_good_order(world: LifeWorld) -
     assert isinstance(world.records[-1], Stopped)
     [kept] = world.catalogue.snapshots
     assert {path.rsplit("/", 1)[0] for path in stored(world)} == {kept.folder, f"streams/{STREAM}/shared"}
+
+
+def refuse(*args: object) -> None:
+    raise SinkFailed("no")
+
+
+def test_f35_a_sink_is_called_at_the_trigger_and_gets_at_the_restore_what_it_gave(
+    world: LifeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What Flink's hooks are for: a system outside that has its part in a checkpoint."""
+    heard: list[tuple[str, list[Any]]] = []
+    prepare, begin = FilesCommitter.prepare, FilesCommitter.begin
+
+    def hear_trigger(sink: FilesCommitter, handles: Sequence[Any]) -> None:
+        heard.append(("trigger", list(handles)))
+        prepare(sink, handles)
+
+    def hear_restore(sink: FilesCommitter, lineage: Any, carried: Sequence[Any], *rest: Any) -> Any:
+        heard.append(("restore", [handle for _, handles in carried for handle in handles]))
+        return begin(sink, lineage, carried, *rest)
+
+    monkeypatch.setattr(FilesCommitter, "prepare", hear_trigger)
+    monkeypatch.setattr(FilesCommitter, "begin", hear_restore)
+    world.write(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FilesCommitter, "commit", refuse)
+        assert world.begin().wait() is not None
+    (first, nothing), *triggers = heard
+    assert (first, nothing) == ("restore", [])
+    given = [handle for what, handles in triggers for handle in handles if what == "trigger"]
+    assert given
+    heard.clear()
+    assert world.begin().stop() is None
+    assert heard[0] == ("restore", given)
+    world.check_output()
+
+
+def test_f35_what_a_snapshot_carries_of_a_sink_that_is_gone_refuses_the_restore_unless_allowed(
+    world: LifeWorld,
+) -> None:
+    world.write(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FilesCommitter, "commit", refuse)
+        assert world.begin().wait() is not None
+    world.sink_uid = "renamed"
+    assert isinstance(world.begin().wait(), RestoreRefused)
+    assert world.begin(leaves=["out"]).stop() is None
 
 
 def test_f150_a_stateless_step_that_is_added_hinders_no_restore(
