@@ -94,6 +94,7 @@ class Lives:
         """What the next life begins with, once it may; None if the stream has stopped. Raises what cannot be mended."""
         if isinstance(failure, Fenced):
             raise failure
+        self._look_for_successor(failure)
         if not has_run:
             raise failure
         if is_unrecoverable(failure):
@@ -119,6 +120,20 @@ class Lives:
             if following is not None:
                 self._note(following.restart)
             return following
+
+    def _look_for_successor(self, failure: Exception) -> None:
+        """Who was overtaken looks failed before it looks fenced: its snapshot is gone, for instance."""
+        own = self._setup.started.generation
+        try:
+            newest = read_catalogue(self._setup.store, self._setup.stream).newest_generation
+        except HeadgateError as error:
+            log.warning("whether a successor has begun cannot be seen: %s", error)
+            return
+        if newest is not None and newest.generation > own:
+            raise Fenced(
+                f"generation {own} of stream {self._setup.stream} is fenced: "
+                f"generation {newest.generation} was started by {newest.by} on {newest.host}"
+            ) from failure
 
     def _note(self, restart: int) -> None:
         self._heart.note(lambda progress: replace(progress, restarts=restart))

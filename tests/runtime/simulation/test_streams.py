@@ -218,3 +218,23 @@ def test_a_claimed_savepoint_is_deleted_when_newer_checkpoints_subsume_it_and_an
         assert stream.retained == [1, 3]
         assert [file for file in stream.files if file.startswith("savepoints/claimed")] == []
         assert [file for file in stream.files if file.startswith("savepoints/kept")] != []
+
+
+def test_a_driver_whose_snapshot_a_successor_has_deleted_is_fenced_and_not_said_to_have_failed() -> None:
+    with StreamHarness() as stream:
+        first = stream.launch()
+        first.trigger()
+        stream.run()
+        first.crash()
+        old = stream.claim()
+        old.run_to("read */chk-1-g1/_metadata")
+        old.freeze()
+        new = stream.launch()
+        for _ in range(2):
+            new.batch()
+            new.trigger()
+            stream.run()
+        assert stream.retained == [3]
+        old.wake()
+        stream.run()
+        assert (old.state, type(old.error)) == (StreamState.FENCED, Fenced)

@@ -17,12 +17,15 @@ if TYPE_CHECKING:
 
 FAULTS = (
     *(f"storage: {verdict.value}" for verdict in Verdict if verdict is not Verdict.GOOD),
+    *("storage outage", "sink outage"),
     *("crash", "freeze", "wake", "clock jump", "suspicion", "signal"),
     *("duplicate ack", "late ack", "foreign ack", "decline", "slow upload", "failed step"),
 )
 """Every kind, as it is printed."""
 
-CALLS = ("create ", "replace ", "read ", "stat ", "list ", "delete ", "sink: ")
+STORAGE = ("create ", "replace ", "read ", "stat ", "list ", "delete ")
+SINK = ("sink: ",)
+CALLS = (*STORAGE, *SINK)
 """How a task that is about to call storage or the sink says so."""
 WRITES = ("create ", "replace ", "delete ")
 """What may still arrive when who called has given up."""
@@ -37,20 +40,29 @@ class Mishaps:
         self._simulation = simulation
         self._chance = simulation.chance
         self._asked = 0
+        self._out: dict[tuple[str, ...], int] = {}
+        """Until when calls of these kinds are all refused."""
 
     def happen(self) -> None:
         """One thing; nothing, if what was picked is not possible now."""
         what: Callable[[], None] = self._chance.choice(
             (
+                *(self._storage_outage, self._sink_outage),
                 *(self._crash, self._freeze, self._wake, self._wake, self._suspect, self._jump, self._signal),
-                *(self._ask, self._ask, self._ask, self._ask, self._echo, self._echo, self._echo),
-                *(self._decline, self._decline, self._fail_step, *(4 * (self._slow,))),
+                *(4 * (self._ask,)),
+                *(4 * (self._echo,)),
+                *(4 * (self._slow,)),
+                *(self._decline, self._decline, self._fail_step),
             )
         )
         what()
 
     def verdict(self, call: str) -> Verdict:
-        """How a call to storage or the sink goes wrong."""
+        """How a call to storage or the sink ends."""
+        if any(call.startswith(calls) and self._simulation.now_ms < until for calls, until in self._out.items()):
+            return Verdict.REFUSED
+        if self._chance.random() >= self._simulation.faulty:
+            return Verdict.GOOD
         possible: list[Verdict] = [one for one in Verdict if one not in (Verdict.GOOD, Verdict.STRAY)]
         if call.startswith(WRITES):
             possible += [Verdict.STRAY] * (4 if call.startswith(SLOT) else 1)
@@ -66,6 +78,14 @@ class Mishaps:
 
     def _processes(self) -> list[Host]:
         return [driver.host for driver in self._simulation.drivers] + self._simulation.launchers
+
+    def _storage_outage(self) -> None:
+        self._note("storage outage", "storage")
+        self._out[STORAGE] = self._simulation.now_ms + self._chance.choice((5, 20, 60))
+
+    def _sink_outage(self) -> None:
+        self._note("sink outage", "the sink")
+        self._out[SINK] = self._simulation.now_ms + self._chance.choice((20, 60, 200))
 
     def _crash(self) -> None:
         hosts = [host for host in self._processes() if not host.dead and host.tasks]

@@ -115,10 +115,8 @@ class Simulation(Scene):
             self._idle()
 
     def _turn(self, task: Task) -> None:
-        verdict = Verdict.GOOD
-        if not self.peaceful and task.at.startswith(CALLS) and self.chance.random() < self.faulty:
-            verdict = self.mishaps.verdict(task.at)
-        self.turn(task, verdict)
+        goes_wrong = not self.peaceful and task.at.startswith(CALLS)
+        self.turn(task, self.mishaps.verdict(task.at) if goes_wrong else Verdict.GOOD)
 
     def _idle(self) -> None:
         moment = self.next_moment()
