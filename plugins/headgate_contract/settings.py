@@ -112,6 +112,12 @@ OPTIONS = (
         "After this long a checkpoint that is not complete is discarded.",
     ),
     Option(
+        "execution.checkpointing.sync-phase-timeout",
+        parse_duration,
+        Duration(0),
+        "The stream fails if for this long no micro-batch may begin because a checkpoint's barrier passes; 0 is never.",
+    ),
+    Option(
         "execution.checkpointing.min-pause",
         parse_duration,
         Duration(0),

@@ -314,7 +314,9 @@ class Ledger:
         )
         if action.request is not None:
             self._reply(Reply(request=action.request, done=True, result=action.result))
-        self.cleaner.dispose(action.retires)
+        if action.retires:
+            self._shared.confirm(())  # no increment is built on the newest one any more
+            self.cleaner.dispose(action.retires)
         self._finish(None)
 
     # ---- words

@@ -34,6 +34,7 @@ from headgate.driver.setup import LifeSetup
 from headgate.driver.shared_state import SharedFiles
 from headgate.driver.snapshots import SnapshotTaker, participants
 from headgate.driver.steps import Steps
+from headgate.driver.sync_phase import SyncPhaseWatchdog
 from headgate.sink.base import SinkCommitter
 from headgate.state.versions import StateVersion, collect_garbage
 from headgate.state.vertex import StatefulVertex
@@ -210,6 +211,9 @@ class Life:
         )
         self._coordinator = coordinator
         self._loop = CoordinatorLoop(coordinator, self._perform, self._meter)
+        self._watchdog = SyncPhaseWatchdog(
+            setup.settings["execution.checkpointing.sync-phase-timeout"], self._ledger.perform
+        )
         self._taker = SnapshotTaker(
             store=setup.store,
             paths=StreamPaths(setup.stream),
@@ -260,7 +264,8 @@ class Life:
     def _perform(self, action: Action) -> None:
         if isinstance(action, TakeSnapshot):
             self._setup.points.reach("before-barrier")
-            self._taker.take(action)
+            with self._watchdog.watch(action.checkpoint):
+                self._taker.take(action)
             self._setup.points.reach("after-barrier")
             return
         if isinstance(action, NotifyComplete):

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from headgate.coordinator.messages import Acknowledged, Declined, Event, StoreSnapshot, TakeSnapshot
+from headgate.coordinator.reasons import CheckpointFailureReason
 from headgate.driver.checkpoint_meter import CheckpointMeter
 from headgate.driver.checksums import file_sha256
 from headgate.driver.points import NO_POINTS, KillPoints
@@ -143,17 +144,37 @@ class SnapshotTaker:
             try:
                 ack = part()
                 self._points.reach("before-ack", action.checkpoint)
-                self._post(ack)
+                self._deliver(ack)
                 self._points.reach("after-ack", action.checkpoint)
             except (HeadgateError, OSError) as error:
                 log.warning("%s declines checkpoint %s: %s", participant, action.checkpoint, error)
-                self._post(Declined(checkpoint=action.checkpoint, participant=participant, cause=str(error)))
+                self._decline(action, participant, str(error))
             except Exception as error:
                 log.exception("%s declines checkpoint %s", participant, action.checkpoint)
-                cause = f"{type(error).__name__}: {error}"
-                self._post(Declined(checkpoint=action.checkpoint, participant=participant, cause=cause))
+                self._decline(action, participant, f"{type(error).__name__}: {error}")
 
-        self._start(f"{participant} of {action.checkpoint}", work, pool)
+        try:
+            self._start(f"{participant} of {action.checkpoint}", work, pool)
+        except RuntimeError as error:  # no thread can be had
+            log.exception("%s cannot begin checkpoint %s", participant, action.checkpoint)
+            reason = CheckpointFailureReason.IO_EXCEPTION
+            self._decline(action, participant, f"it could not be begun: {error}", reason)
+
+    def _deliver(self, ack: Acknowledged) -> None:
+        """Without its ack nobody would learn how the part has ended: then it has failed."""
+        try:
+            self._post(ack)
+        except Exception as error:
+            raise CheckpointFailed(f"its ack could not be delivered: {type(error).__name__}: {error}") from error
+
+    def _decline(
+        self,
+        action: TakeSnapshot,
+        participant: str,
+        cause: str,
+        reason: CheckpointFailureReason = CheckpointFailureReason.CHECKPOINT_ASYNC_EXCEPTION,
+    ) -> None:
+        self._post(Declined(checkpoint=action.checkpoint, participant=participant, cause=cause, reason=reason))
 
     def _start(self, name: str, work: Callable[[], None], pool: ThreadPoolExecutor) -> None:
         pool.submit(work)

@@ -317,3 +317,11 @@ def test_the_options_are_flinks_settings() -> None:
         retention=ExternalizedCheckpointRetention.DELETE_ON_CANCELLATION,
     )
     assert CheckpointOptions.of(Settings({})) == OFF
+
+
+def test_a_checkpoint_that_expires_says_after_how_many_milliseconds() -> None:
+    world = World(CheckpointOptions.of(Settings({"execution.checkpointing.timeout": "1 min"})))
+    world.request("now")
+    world.pass_time(60_000)
+    world.settle()
+    assert world.aborted()[1].startswith("it expired after 60000 ms, still waiting for ")

@@ -31,10 +31,12 @@ from headgate_contract.restore import (
     ClaimMode,
     Named,
     Newest,
+    RestoreDecision,
     RestoreFacts,
     RestoreFrom,
     Rollback,
     StartFresh,
+    Wanted,
     decide_restore,
 )
 from headgate_contract.settings import Settings
@@ -120,6 +122,10 @@ class LifeWorld:
     def records(self) -> list[SlotRecord]:
         return [slot.record for slot in self.catalogue.slots]
 
+    def decide(self, wanted: Wanted) -> RestoreDecision:
+        sinks = {end.vertex.uid: Rollback(end.vertex.sink.rollback) for end in self.plan().sinks}
+        return decide_restore(RestoreFacts(catalogue=self.catalogue, wanted=wanted, damaged={}, sinks=sinks))
+
     def launch(
         self,
         snapshot: str | CheckpointId | SnapshotRef | None = None,
@@ -129,9 +135,7 @@ class LifeWorld:
         """Append the next generation's start, with the decision that control would take."""
         catalogue = self.catalogue
         name = SavepointName(snapshot) if isinstance(snapshot, str) else snapshot
-        wanted = Named(name) if name else Newest()
-        sinks = {end.vertex.uid: Rollback(end.vertex.sink.rollback) for end in self.plan().sinks}
-        decision = decide_restore(RestoreFacts(catalogue=catalogue, wanted=wanted, damaged={}, sinks=sinks))
+        decision = self.decide(Named(name) if name else Newest())
         assert isinstance(decision, (RestoreFrom, StartFresh)), decision
         if leaves or claims:
             assert isinstance(decision, RestoreFrom)

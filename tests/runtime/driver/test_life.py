@@ -25,7 +25,7 @@ from headgate_contract.mailbox import Outcome, RequestKind
 from headgate_contract.measures import CheckpointCost, RecoveryKind, RecoveryTime
 from headgate_contract.paths import METADATA, StreamPaths
 from headgate_contract.records import GenerationStarted, SnapshotCompleted, Stopped
-from headgate_contract.restore import Located
+from headgate_contract.restore import Located, Newest, Refuse
 from headgate_contract.snapshot import SnapshotKind, SnapshotRef
 from headgate_control.locating import locate
 from jobs.running_number import number
@@ -49,6 +49,35 @@ def test_f157_lives_in_a_row_number_every_record_once_at_any_parallelism_and_on_
     assert isinstance(last, Stopped)
     assert last.reason == "SIGTERM"
     assert last.snapshot == world.catalogue.snapshots[0].id
+
+
+@pytest.mark.parametrize("retention", ["RETAIN_ON_CANCELLATION", "DELETE_ON_CANCELLATION"])
+def test_f54_f57_a_cancel_keeps_or_deletes_the_checkpoints_as_their_retention_says(
+    world: LifeWorld, retention: str
+) -> None:
+    world.write(3)
+    life = world.begin(settings={"execution.checkpointing.externalized-checkpoint-retention": retention})
+    life.ask("keep", RequestKind.SAVEPOINT, name="kept")
+    assert life.answer("keep").outcome is Outcome.DONE
+    life.read_all()
+    life.until_completed(2)
+    life.ask("cancel", RequestKind.CANCEL)
+    assert life.wait() is None
+    left = {info.path.split("/")[2] for info in world.store.list(f"streams/{STREAM}")}
+    kept = {ref.kind for ref in world.catalogue.snapshots}
+    if retention == "RETAIN_ON_CANCELLATION":
+        assert {"checkpoints", "shared", "savepoints"} <= left
+        assert kept == {SnapshotKind.CHECKPOINT, SnapshotKind.SAVEPOINT}
+    else:
+        assert not {"checkpoints", "shared"} & left
+        assert kept == {SnapshotKind.SAVEPOINT}
+        refused = world.decide(Newest())
+        assert isinstance(refused, Refuse), "the next start does not go back to the savepoint by itself"
+        assert "is retired" in refused.reason
+    named = world.begin("kept")
+    named.read_all()
+    assert named.stop() is None
+    world.check_output()
 
 
 def test_a_wall_clock_that_jumps_by_hours_changes_nothing(world: LifeWorld, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.coordinator.messages import Acknowledged, Declined
+from headgate.coordinator.messages import Acknowledged, Declined, Event
+from headgate.coordinator.reasons import CheckpointFailureReason
 from headgate.driver.shared_state import SharedFiles
 from headgate.driver.snapshots import participants
 from headgate.recovery.fetch import SnapshotFiles
@@ -166,6 +167,33 @@ def test_f67_a_file_that_several_subtasks_have_parts_of_is_uploaded_once(stage: 
     assert first == second
     assert len(first) > 0
     assert snapshot.uploaded == sum(handle.length for handle in first)
+
+
+def test_f166_an_ack_that_cannot_be_delivered_declines_at_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.batch("ann", "bob")
+    post = stage.taker._post
+
+    def broken(event: Event) -> None:
+        if isinstance(event, Acknowledged) and event.participant == PARTS[0]:
+            raise ValueError("it is too large")
+        post(event)
+
+    monkeypatch.setattr(stage.taker, "_post", broken)
+    stage.take(1)
+    declined = stage.answers()[PARTS[0]]
+    assert isinstance(declined, Declined)
+    assert declined.cause == "its ack could not be delivered: ValueError: it is too large"
+    assert declined.reason is CheckpointFailureReason.CHECKPOINT_ASYNC_EXCEPTION
+
+
+def test_f43_a_checkpoint_that_cannot_be_begun_is_declined_and_the_stream_lives_on(stage: Stage) -> None:
+    stage.batch("ann", "bob")
+    stage.taker.close()  # its threads are gone
+    stage.take(1)
+    for answer in stage.answers().values():
+        assert isinstance(answer, Declined)
+        assert answer.reason is CheckpointFailureReason.IO_EXCEPTION
+        assert answer.cause.startswith("it could not be begun: ")
 
 
 def hold(stage: Stage, call: str) -> tuple[threading.Event, threading.Event]:
