@@ -86,7 +86,9 @@ class Laws:
             self._completed(record, generation)
         elif record["type"] == "restarted":
             self._restarted(record, generation)
-        elif record["snapshot"] is not None:
+        elif record["snapshot"] is None:
+            self._retire(record)
+        else:
             self.stopped_with = self.completed[record["snapshot"]].position
 
     def _restarted(self, record: dict[str, object], generation: int) -> None:
@@ -114,6 +116,9 @@ class Laws:
         self.completed[snapshot.id] = snapshot
         self.needed.update(needs)
         self._check_cut(metadata, ref, snapshot)
+        self._retire(record)
+
+    def _retire(self, record: dict[str, object]) -> None:
         retires = record["retires"]
         assert isinstance(retires, list)
         for id in retires:
