@@ -40,12 +40,10 @@ from headgate.state.versions import StateVersion, collect_garbage
 from headgate.state.vertex import StatefulVertex
 from headgate_contract.errors import StreamFailed
 from headgate_contract.heartbeats import Progress, StreamState
-from headgate_contract.ids import CheckpointId, Generation, RequestId, VertexUid
+from headgate_contract.ids import CheckpointId, Generation, VertexUid
 from headgate_contract.measures import CheckpointCost, RecoveryKind
 from headgate_contract.paths import StreamPaths
-from headgate_contract.records import SnapshotCompleted
 from headgate_contract.restore import RestoreFrom
-from headgate_contract.snapshot import SnapshotRef
 
 log = logging.getLogger(__name__)
 
@@ -237,7 +235,7 @@ class Life:
             look_at_log=self._ledger.look,
             say=self._ledger.say,
             interval_ms=min(setup.settings["heartbeat.interval"], _LONGEST_DEAF_MS),
-            done=self._done_before(),
+            done=setup.done_before(),
             savepoint_dir=setup.settings["execution.checkpointing.savepoint-dir"],
         )
         self._loop.start()
@@ -250,16 +248,6 @@ class Life:
         self.has_run = True
         self._ear.start()
         self._ledger.say(self._what, "EXECUTED", f"{self._who} runs", self._watch.runs())
-
-    def _done_before(self) -> dict[RequestId, SnapshotRef]:
-        """What earlier lives of this generation have carried out, and perhaps not answered."""
-        return {
-            slot.record.request: slot.record.snapshot
-            for slot in self._setup.catalogue.slots
-            if isinstance(slot.record, SnapshotCompleted)
-            and slot.record.generation == self._generation
-            and slot.record.request is not None
-        }
 
     def _perform(self, action: Action) -> None:
         if isinstance(action, TakeSnapshot):

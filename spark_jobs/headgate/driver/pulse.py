@@ -115,7 +115,7 @@ class Ear:
     ) -> None:
         self._interval_s = interval_ms / 1000
         self._done = done or {}
-        """What earlier lives of this generation have carried out, and perhaps not answered."""
+        """What earlier lives have carried out, and perhaps not answered."""
         self._savepoint_dir = savepoint_dir
         """Where savepoints go of which nobody says it."""
         self._mailbox = Mailbox(store, stream)
@@ -137,14 +137,18 @@ class Ear:
 
     def _run(self) -> None:
         while not self._closed.wait(self._interval_s):
-            try:
-                self._look_at_log()
-                for request in self._mailbox.open_requests(frozenset(self._known)):
-                    self._take(request)
-            except StorageError as error:
-                log.warning("the mailbox cannot be read: %s", error)
-            except Exception:
-                log.exception("the ear goes on after")
+            self.listen()
+
+    def listen(self) -> None:
+        """Look once at the log and at the mailbox."""
+        try:
+            self._look_at_log()
+            for request in self._mailbox.open_requests(frozenset(self._known)):
+                self._take(request)
+        except StorageError as error:
+            log.warning("the mailbox cannot be read: %s", error)
+        except Exception:
+            log.exception("the ear goes on after")
 
     def _take(self, request: Request | CorruptRequest) -> None:
         if isinstance(request, CorruptRequest):
@@ -155,7 +159,8 @@ class Ear:
         if done is not None and request.kind is not RequestKind.STOP:
             self._reply(request.id, Outcome.DONE, result=result_of(done))
         elif request.generation < self._generation:
-            self._refuse(request.id, f"it was meant for generation {request.generation}, which is over")
+            complete = f"; {done} is complete" if done is not None else ""
+            self._refuse(request.id, f"it was meant for generation {request.generation}, which is over{complete}")
         elif request.generation == self._generation:
             if done is not None:  # its savepoint is there, the stream is not at its end yet
                 request = replace(request, args={**request.args, "savepoint": None})

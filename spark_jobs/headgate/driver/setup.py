@@ -11,10 +11,11 @@ from headgate.driver.points import KillPoints
 from headgate.job.plan import LinearPlan
 from headgate_contract.catalogue import Catalogue
 from headgate_contract.errors import Conflict, Fenced
-from headgate_contract.ids import CheckpointId, Generation, StreamName
-from headgate_contract.records import GenerationStarted, SlotLog
+from headgate_contract.ids import CheckpointId, Generation, RequestId, StreamName
+from headgate_contract.records import GenerationStarted, SlotLog, SnapshotCompleted
 from headgate_contract.restore import RestoreFrom, StartFresh
 from headgate_contract.settings import Settings
+from headgate_contract.snapshot import SnapshotRef
 from headgate_contract.store import ObjectStore
 
 
@@ -52,6 +53,14 @@ class LifeSetup:
     def next_checkpoint(self) -> CheckpointId:
         """The id of its first attempt at a snapshot."""
         return max(self.started.first_checkpoint, self.above or self.started.first_checkpoint)
+
+    def done_before(self) -> dict[RequestId, SnapshotRef]:
+        """What earlier lives have carried out, and perhaps not answered."""
+        return {
+            slot.record.request: slot.record.snapshot
+            for slot in self.catalogue.slots
+            if isinstance(slot.record, SnapshotCompleted) and slot.record.request is not None
+        }
 
 
 def own_launch(catalogue: Catalogue, generation: Generation, launch: str) -> GenerationStarted:

@@ -8,8 +8,8 @@ from headgate.coordinator.policy import CheckpointOptions
 from headgate.testing.streams import StreamHarness, Verdict
 from headgate_contract.errors import Fenced
 from headgate_contract.heartbeats import StreamState
-from headgate_contract.ids import CheckpointId, SavepointName
-from headgate_contract.mailbox import Outcome
+from headgate_contract.ids import CheckpointId, RequestId, SavepointName
+from headgate_contract.mailbox import Outcome, Request, RequestKind
 from headgate_contract.restore import ClaimMode, Named
 
 
@@ -238,3 +238,31 @@ def test_a_driver_whose_snapshot_a_successor_has_deleted_is_fenced_and_not_said_
         old.wake()
         stream.run()
         assert (old.state, type(old.error)) == (StreamState.FENCED, Fenced)
+
+
+def asked(id: str, kind: RequestKind, **args: str) -> Request:
+    return Request(id=RequestId(id), kind=kind, generation=1, args=args, deadline_ms=1_000, by="somebody", at_ms=0)
+
+
+def test_who_asked_a_driver_that_died_right_after_its_slot_is_told_the_truth_by_the_next() -> None:
+    with StreamHarness() as stream:
+        driver = stream.launch()
+        stream.ask(asked("savepoint", RequestKind.SAVEPOINT, name="before"))
+        stream.ask(asked("stop", RequestKind.STOP, savepoint="last"))
+        stream.run()
+        stream.pass_time(2_000)
+        assert stream.completed == [1, 2]
+        assert driver.state is StreamState.STOPPED
+
+    with StreamHarness() as stream:
+        driver = stream.launch()
+        stream.ask(asked("savepoint", RequestKind.SAVEPOINT, name="before"))
+        stream.now_ms += 2_000
+        stream.storage(Verdict.LATE, "create */answers/*")
+        stream.run(lambda: stream.completed == [1])
+        driver.crash()
+        stream.launch()
+        stream.pass_time(2_000)
+        answer = stream.answer(RequestId("savepoint"))
+        assert answer is not None
+        assert (answer.outcome, answer.result["snapshot"]) == (Outcome.DONE, 1)

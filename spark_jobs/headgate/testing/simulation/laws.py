@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 from headgate.testing.simulation.database import Database, Row
 from headgate.testing.simulation.disk import Disk
@@ -14,6 +15,7 @@ from headgate_contract import wire
 from headgate_contract.snapshot import SnapshotMetadata, read_metadata
 
 SLOTS = "streams/simulated/slots/"
+ANSWERS = "streams/simulated/answers/"
 
 
 class LawBroken(BaseException):
@@ -50,6 +52,8 @@ class Laws:
     """The kind of the newest slot."""
     stopped_with: int = 0
     """The position of the snapshot with which the newest generation has stopped; 0 if it has not, or was cancelled."""
+    done_for: dict[str, int] = field(default_factory=dict)
+    """By the request that asked for it, the snapshot that was completed."""
     needed: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -61,6 +65,8 @@ class Laws:
     # ---- storage
 
     def _created(self, path: str, data: bytes, host: Host) -> None:
+        if path.startswith(ANSWERS):
+            self._answered(json.loads(data)["body"])
         if not path.startswith(SLOTS):
             if self.needed[path]:
                 raise LawBroken(f"{host.name} overwrites {path}, which a completed snapshot needs")
@@ -91,6 +97,15 @@ class Laws:
         else:
             self.stopped_with = self.completed[record["snapshot"]].position
 
+    def _answered(self, answer: dict[str, Any]) -> None:
+        """Who is told that a snapshot is there finds it in the log; who is told that there is none does not."""
+        request, snapshot = answer["id"], answer["result"].get("snapshot")
+        if answer["outcome"] == "done" and snapshot is not None and snapshot not in self.completed:
+            raise LawBroken(f"{request} is answered with snapshot {snapshot}, which has no slot")
+        own = self.done_for.get(request)
+        if answer["outcome"] != "done" and own is not None and "is complete" not in answer["why"]:
+            raise LawBroken(f"{request} is answered as failed ({answer['why']}), and its snapshot {own} is there")
+
     def _restarted(self, record: dict[str, object], generation: int) -> None:
         own = [snapshot.id for snapshot in self.completed.values() if snapshot.generation == generation]
         newest = max(own, default=self.generations[generation])
@@ -110,6 +125,8 @@ class Laws:
         needs = {path, *(self._place(metadata, ref, handle.path) for handle in metadata.handles())}
         if "records" not in metadata.sources:
             raise LawBroken(f"snapshot {ref['id']} is completed without the position of its source")
+        if isinstance(record["request"], str):
+            self.done_for[record["request"]] = int(ref["id"])
         position = int(metadata.sources["records"].position["next"])  # type: ignore[index]
         own = [handle["staged"] for group in metadata.committables[-1:] for handle in group.sinks.get("out", ())]  # type: ignore[call-overload]
         snapshot = Completed(int(ref["id"]), generation, position, frozenset(needs), tuple(own))

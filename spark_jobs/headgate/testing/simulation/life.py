@@ -20,6 +20,7 @@ from headgate.coordinator.messages import (
 from headgate.coordinator.pending import PendingCheckpoint, PendingState
 from headgate.driver.ledger import Ledger
 from headgate.driver.points import KillPoints
+from headgate.driver.pulse import Ear
 from headgate.driver.recovery_watch import RecoveryWatch
 from headgate.driver.restoring import Restorer
 from headgate.driver.setup import LifeSetup
@@ -108,6 +109,16 @@ class SimulatedLife:
         cut, carried = restorer.restore()
         self._make_coordinator(cut, carried)
         ledger.taker = self.taker = self.model.taker_class(self)
+        self.ear = Ear(
+            self.store,
+            STREAM,
+            self.generation,
+            post=self.post,
+            look_at_log=ledger.look,
+            say=ledger.say,
+            interval_ms=self.model.look_ms,
+            done=self.setup.done_before(),
+        )
         self.host.spawn("coordinator", self._coordinate)
         self._engine = self.host.spawn("engine", self._run_batches)
         heart.become(StreamState.RUNNING)
@@ -193,7 +204,7 @@ class SimulatedLife:
             self.host.pause("waits for the end", lambda: self.ended or self._stop_is_due or self._look_is_due)
             if self._look_is_due and not self.ended:
                 self.look_at = self.clock() + self.model.look_ms
-                self.ledger.look()
+                self.ear.listen()
             if self._stop_is_due and not self.ended:
                 self.stop_posted = True
                 self.stop_again_at = self.clock() + BETWEEN_STOPS_MS

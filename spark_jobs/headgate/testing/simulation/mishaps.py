@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headgate.coordinator.messages import Cancel, Declined, Trigger
+from headgate.coordinator.messages import Declined
 from headgate.testing.simulation.driver import SimulatedDriver
 from headgate.testing.simulation.turns import LAUNCHES, Host, Verdict
-from headgate_contract.ids import RequestId, SavepointName
-from headgate_contract.snapshot import SnapshotKind
+from headgate_contract.ids import RequestId
+from headgate_contract.mailbox import Request, RequestKind
 
 if TYPE_CHECKING:
     from headgate.testing.simulation.world import Simulation
@@ -182,24 +182,24 @@ class Mishaps:
     # ---- what people ask for
 
     def _ask(self) -> None:
+        """Somebody leaves a request in the mailbox, for the generation that they take for the running one."""
         drivers = self._running()
         if not drivers:
             return
         self._asked += 1
-        request = RequestId(f"request-{self._asked}")
         driver = self._chance.choice(drivers)
-        name = SavepointName(self._chance.choice(("a", "b", f"s{self._asked}")))
-        savepoint = SnapshotKind.SAVEPOINT
+        name = self._chance.choice(("a", "b", f"s{self._asked}"))
         what = self._chance.choice(("savepoint", "savepoint", "checkpoint", "stop", "stop with savepoint", "cancel"))
         self._simulation.report.seen[f"asked: {what}"] += 1
-        match what:
-            case "savepoint":
-                driver.post(Trigger(kind=savepoint, name=name, request=request))
-            case "checkpoint":
-                driver.post(Trigger(request=request))
-            case "stop":
-                driver.post(Trigger(request=request, stop=True))
-            case "stop with savepoint":
-                driver.post(Trigger(kind=savepoint, name=name, request=request, stop=True))
-            case "cancel":
-                driver.post(Cancel(request=request))
+        kind, _, named = what.partition(" with ")
+        request = Request(
+            id=RequestId(f"request-{self._asked}"),
+            kind=RequestKind(kind),
+            generation=driver.generation,
+            args={"savepoint": name} if named else {"name": name} if kind == "savepoint" else {},
+            deadline_ms=1_000,
+            by="somebody",
+            at_ms=0,
+            nonce=str(self._asked),
+        )
+        self._simulation.ask(request)

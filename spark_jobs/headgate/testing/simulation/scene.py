@@ -20,6 +20,7 @@ from headgate.testing.simulation.turns import LAUNCHES, Host, Task, Verdict
 from headgate_contract.catalogue import Catalogue, read_catalogue
 from headgate_contract.errors import HeadgateError, SlotTaken, StorageError
 from headgate_contract.ids import Generation
+from headgate_contract.mailbox import Mailbox, Request
 from headgate_contract.records import GenerationStarted, slot_log
 from headgate_contract.restore import (
     ClaimMode,
@@ -50,13 +51,14 @@ class Scene:
         self.launchers: list[Host] = []
         self._hub = greenlet.getcurrent()
         self._network = self._host("the network")
+        self._people = self._host("somebody")
         self._held: list[int] = []
         """Until when tasks are held up."""
 
     # ---- turns
 
     def hosts(self) -> list[Host]:
-        return [driver.host for driver in self.drivers] + self.launchers + [self._network]
+        return [driver.host for driver in self.drivers] + self.launchers + [self._network, self._people]
 
     def live(self) -> list[SimulatedDriver]:
         return [driver for driver in self.drivers if driver.alive]
@@ -154,6 +156,15 @@ class Scene:
         )
         slot_log(store, STREAM).append(catalogue.newest_slot, started)
         return started
+
+    def ask(self, request: Request) -> Task:
+        """Somebody leaves a request in the mailbox, if storage lets them."""
+
+        def leave() -> None:
+            with suppress(HeadgateError):
+                Mailbox(SimulatedStore(self.disk, self._people), STREAM).ask(request)
+
+        return self._people.spawn(f"asks {request.id}", leave)
 
     def model_of(self, generation: Generation) -> Model:
         """What the driver of `generation` is like."""

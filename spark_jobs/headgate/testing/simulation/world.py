@@ -77,7 +77,7 @@ class Simulation(Scene):
             options=options,
             parallelism=chance.randrange(1, 4),
             batch=chance.randrange(1, 8),
-            look_ms=chance.choice((50, 500, 5_000)),
+            look_ms=chance.choice((20, 100, 1_000)),
             settings=chance.choice(RESTARTS),
         )
 
