@@ -370,8 +370,7 @@ class Coordinator:
         for pending in list(self.pending.values()):
             expires = pending.expires_ms(self.options.timeout_ms)
             if expires is not None and now_ms >= expires:
-                waiting = ", ".join(sorted(pending.waiting))
-                cause = f"it expired after {self.options.timeout_ms} ms, still waiting for {waiting}"
+                cause = f"it expired after {self.options.timeout_ms} ms, still waiting for {pending.missing}"
                 actions += self._abort(pending.id, Reason.CHECKPOINT_EXPIRED, cause, now_ms)
         return actions
 
@@ -394,10 +393,7 @@ class Coordinator:
         """What a person asked for fails for them, and not for the stream."""
         self.failed += 1
         if of_stream and self._failures.failed(reason):
-            self._doom = self._doom or FailStream(
-                cause=f"checkpoint {checkpoint} failed ({cause}), and no more than {self.options.tolerable_failures} "
-                "may fail in a row (execution.checkpointing.tolerable-failed-checkpoints)"
-            )
+            self._doom = self._doom or FailStream(cause=self._failures.told(checkpoint, cause))
 
     def _aborted(self, checkpoint: CheckpointId, reason: Reason, cause: str) -> NotifyAborted:
         return NotifyAborted(checkpoint=checkpoint, reason=reason, cause=cause, latest_completed=self.store.latest)

@@ -55,6 +55,11 @@ class PendingCheckpoint:
         """Only a periodic checkpoint: nobody waits for it by name."""
         return self.is_periodic and self.state is PendingState.COLLECTING
 
+    @property
+    def missing(self) -> str:
+        """Whose acks are, for people."""
+        return ", ".join(sorted(self.waiting))
+
     def expires_ms(self, timeout_ms: int) -> int | None:
         """When it expires, if an ack is missing: a savepoint too, or one that hangs would hold up all after it."""
         return self.started_ms + timeout_ms if self.waiting else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headgate.coordinator.reasons import CheckpointFailureReason
+from headgate_contract.ids import CheckpointId
 from headgate_contract.settings import Settings
 from headgate_contract.snapshot import ExternalizedCheckpointRetention
 
@@ -121,3 +122,10 @@ class FailureManager:
             return False
         self.in_a_row += 1
         return self.in_a_row > self.tolerable
+
+    def told(self, checkpoint: CheckpointId, cause: str) -> str:
+        """Why the stream fails."""
+        return (
+            f"checkpoint {checkpoint} failed ({cause}), and no more than {self.tolerable} may fail in a row "
+            "(execution.checkpointing.tolerable-failed-checkpoints)"
+        )
