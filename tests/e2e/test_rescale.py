@@ -46,6 +46,7 @@ def test_f154_rescaled_from_savepoints_each_key_is_with_the_subtask_of_its_key_g
             assert all(first <= group <= last for group in _key_groups(sorted(keys)))
 
 
+@pytest.mark.parametrize("life", ["hashmap"], indirect=True)
 def test_f158_resumed_by_hand_from_one_retained_checkpoint_several_times_on_either_backend(life: FlowingStream):
     with life.flowing():
         life.live()
