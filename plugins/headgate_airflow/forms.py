@@ -52,6 +52,15 @@ def _savepoint_name() -> Param:
     )
 
 
+def _target_directory() -> Param:
+    return Param(
+        None,
+        type=["null", "string"],
+        title="Directory for the savepoint",
+        description="A URL, as the driver sees it; left empty, what the stream's settings say, else below the root.",
+    )
+
+
 def _fall_back() -> Param:
     return Param(
         None,
@@ -107,10 +116,13 @@ FORMS: Mapping[str, Form] = {
                 title="How",
             ),
             "name": _savepoint_name(),
+            "target_directory": _target_directory(),
         },
     ),
     "headgate_savepoint": Form(
-        Savepoint, "Takes a savepoint of a running stream; it never expires.", {"name": _savepoint_name()}
+        Savepoint,
+        "Takes a savepoint of a running stream; it never expires.",
+        {"name": _savepoint_name(), "target_directory": _target_directory()},
     ),
     "headgate_restore_to": Form(
         RestoreStream,

@@ -14,6 +14,7 @@ from headgate_airflow.operators.restore import named_snapshot
 from headgate_airflow.operators.stop import StopStream
 from headgate_airflow.triggers import answer
 from headgate_contract.errors import InvalidName
+from headgate_contract.restore import Located
 from headgate_control import Condition
 from tests.airflow.runs import FLEET, asset_events, load_dag, run_dag
 from tests.airflow.small_fleet import SmallFleet, wait_until
@@ -172,6 +173,7 @@ def test_a_running_stream_is_restored_to_an_older_savepoint(fleet: SmallFleet) -
 def test_digits_name_an_id_and_what_only_looks_like_one_is_refused_by_name() -> None:
     assert named_snapshot("12") == 12
     assert named_snapshot("before-12") == "before-12"
+    assert named_snapshot("s3://backup/before-12-g1") == Located("s3://backup/before-12-g1")
     with pytest.raises(InvalidName, match="savepoint name"):
         named_snapshot("²")
 
