@@ -101,9 +101,10 @@ def test_what_is_not_as_it_should_be_fails_the_run(small_run: SmallRun, why: str
 
 
 @pytest.mark.e2e
-def test_a_summary_runs_everything_and_says_what_is_not_covered(small_run: SmallRun) -> None:
+def test_a_summary_runs_everything_says_what_is_not_covered_and_fails_for_it_too(small_run: SmallRun) -> None:
     small_run.write("tests/test_some.py", "def test_f1_first(): pass\n\ndef test_without_a_number(): pass\n")
     shown = small_run.pytest("--spec-summary")
+    assert shown.returncode == 1, shown.stdout
     assert "2 passed" in shown.stdout
     last = shown.stdout[shown.stdout.index("2 passed") :].splitlines()[1:]
     assert last[:2] == ["F2    What is second.", "      not covered: no test that covers it passed"]
