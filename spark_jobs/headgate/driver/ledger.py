@@ -119,14 +119,11 @@ class Ledger:
 
     def close(self, patience_s: float | None = None) -> bool:
         """Carry out what is queued, and end; False if something is still under way after `patience_s`."""
-        pools = (self._pool, self.cleaner.executor)
 
         def wait() -> None:
-            for pool in pools:
-                pool.shutdown(wait=True)
+            self._pool.shutdown(wait=True)  # first: what it still does may give the cleaner work
+            self.cleaner.executor.shutdown(wait=True)
 
-        for pool in pools:
-            pool.shutdown(wait=False)
         waiting = threading.Thread(target=wait, name="ledger ends", daemon=True)
         waiting.start()
         waiting.join(patience_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -418,6 +419,16 @@ def retire_one_of_two(world: LedgerWorld) -> NotifyComplete:
 
 def shared_files(world: LedgerWorld) -> list[str]:
     return [info.path for info in world.plain.list("shared")]
+
+
+def test_what_the_last_action_retires_is_deleted_before_the_end(world: LedgerWorld) -> None:
+    notice = retire_one_of_two(world)
+    slow = threading.Event()
+    world.faults.act = lambda call: slow.wait(0.3) if "history" in call else None
+    world.ledger.perform(notice)
+    assert world.ledger.close()
+    assert shared_files(world) == ["shared/b", "shared/c"]
+    assert world.ends == []
 
 
 def test_f57_f70_a_retired_checkpoints_own_files_go_with_its_folder_and_shared_ones_stay(world: LedgerWorld) -> None:
