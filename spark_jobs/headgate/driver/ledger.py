@@ -299,16 +299,15 @@ class Ledger:
                 time.sleep(self.PAUSE_S * 2**attempt)
 
     def _write_stopped(self, action: WriteStopped) -> None:
-        self._append(
-            Stopped(
-                generation=self._generation,
-                reason=action.reason,
-                committed=action.committed,
-                snapshot=action.snapshot,
-                request=action.request,
-                retires=action.retires,
-            )
+        record = Stopped(
+            generation=self._generation,
+            reason=action.reason,
+            committed=action.committed,
+            snapshot=action.snapshot,
+            request=action.request,
+            retires=action.retires,
         )
+        self._insist("the end is written", lambda: self._append(record))
         if action.request is not None:
             self._reply(Reply(request=action.request, done=True, result=action.result))
         if action.retires:

@@ -239,12 +239,15 @@ class Life:
             savepoint_dir=setup.settings["execution.checkpointing.savepoint-dir"],
         )
         self._loop.start()
+        self._ear.listen()  # who wants the stream to end is heard before a micro-batch can fail again
+        self._post_stop()
         setup.points.reach("before-seed")
         with self._watch.term("reset_source"):
             self._engine.begin(dict(cut.positions[self._source]), self._on_batch)
         setup.points.reach("after-seed")
         self._heart.note(lambda progress: replace(progress, spark_ui=self._engine.facts().get("spark_ui")))
-        self._heart.become(StreamState.RUNNING)
+        if not self._stop_posted:
+            self._heart.become(StreamState.RUNNING)
         self.has_run = True
         self._ear.start()
         self._ledger.say(self._what, "EXECUTED", f"{self._who} runs", self._watch.runs())
@@ -310,16 +313,20 @@ class Life:
 
     def _wait(self) -> None:
         while not self._ended.wait(0.2):
-            if self._stop.is_asked and not self._stop_posted and time.monotonic() >= self._stop_again_at:
-                self._stop_posted = True
-                self._stop_again_at = time.monotonic() + _BETWEEN_STOPS_S
-                self._heart.become(StreamState.STOPPING)
-                self._loop.post(Trigger(stop=True, reason=self._stop.reason))
+            self._post_stop()
             failure = self._engine.failure()
             if failure is not None and not self._ended.is_set():
                 self._loop.post(BatchFailed(cause=failure))
                 self._ended.wait(10)
                 self._finish(StreamFailed(failure))
+
+    def _post_stop(self) -> None:
+        """A signal's stop: asked for, and again some time after its last snapshot failed."""
+        if self._stop.is_asked and not self._stop_posted and time.monotonic() >= self._stop_again_at:
+            self._stop_posted = True
+            self._stop_again_at = time.monotonic() + _BETWEEN_STOPS_S
+            self._heart.become(StreamState.STOPPING)
+            self._loop.post(Trigger(stop=True, reason=self._stop.reason))
 
     def _finish(self, error: BaseException | None) -> None:
         if not self._ended.is_set():
@@ -327,8 +334,7 @@ class Life:
             self._ended.set()
 
     def _end(self) -> None:
-        if hasattr(self, "_loop"):
-            self._loop.close()
+        still = self._loop.close() if hasattr(self, "_loop") else True
         if hasattr(self, "_ear"):
             self._ear.close()
         halted = self._engine.halt()
@@ -337,5 +343,5 @@ class Life:
         closed = self._ledger.close(_PATIENCE_S)
         if hasattr(self, "_coordinator"):
             self.next_checkpoint = self._coordinator.next_id
-        self.ended_whole = halted and closed
+        self.ended_whole = halted and closed and still
         shutil.rmtree(self._setup.work / "state", ignore_errors=True)

@@ -7,6 +7,7 @@ import threading
 import time
 from dataclasses import replace
 
+from headgate.coordinator.messages import result_of
 from headgate.driver.life import Life, StopAsked
 from headgate.driver.pulse import Heart
 from headgate.driver.setup import LifeSetup
@@ -27,7 +28,7 @@ from headgate_contract.errors import (
 )
 from headgate_contract.heartbeats import StreamState
 from headgate_contract.history import Event, record_event
-from headgate_contract.mailbox import Mailbox, Request, RequestKind
+from headgate_contract.mailbox import Answer, Mailbox, Outcome, Request, RequestKind
 from headgate_contract.records import Restarted, SlotLog, slot_log
 from headgate_contract.restart import GiveUp, RestartFacts, RestartVerdict, strategy_of
 from headgate_contract.restart import Life as Lived
@@ -56,6 +57,8 @@ class Lives:
         self._stop = StopAsked()
         self._strategy = strategy_of(setup.settings)
         self._lived: list[Lived] = []
+        self._hurried: set[str] = set()
+        """Who has cut a pause short: each once, or a stream that fails at once would restart without any."""
 
     def run(self) -> None:
         """Live until stopped. Raises what ended the generation: Fenced, GivenUp or whatever went wrong."""
@@ -115,6 +118,8 @@ class Lives:
                 raise  # a log that cannot be read: nothing is guessed
             except StorageError as error:
                 log.warning("the restart cannot be written: %s", error)
+                if self._stop.is_asked:
+                    raise failure from error  # it was to end anyway
                 self._lived.append(Lived(self._setup.started.generation, at, self._now()))
                 continue
             if following is not None:
@@ -153,21 +158,26 @@ class Lives:
 
     def _pause(self, until_s: float) -> None:
         pause = threading.Event()
-        while self._now() < until_s and not self._stop.is_asked and not self._end_is_wanted():
+        while self._now() < until_s and not self._end_is_wanted():
             pause.wait(min(_POLL_S, max(0.0, until_s - self._now())))
 
     def _end_is_wanted(self) -> bool:
-        """Whether somebody has asked this generation to stop or to be cancelled: its next life hears of it."""
+        """Whether somebody new has asked this generation to stop or to be cancelled: its next life hears of it."""
+        asking = {"a signal"} if self._stop.is_asked else set[str]()
         try:
             waiting = Mailbox(self._setup.store, self._setup.stream).open_requests()
         except StorageError:
-            return False
-        return any(
-            isinstance(request, Request)
+            waiting = []
+        asking |= {
+            request.id
+            for request in waiting
+            if isinstance(request, Request)
             and request.generation == self._setup.started.generation
             and request.kind in (RequestKind.STOP, RequestKind.CANCEL)
-            for request in waiting
-        )
+        }
+        new = asking - self._hurried
+        self._hurried |= new
+        return bool(new)
 
     def _claim(self, life: Life, failure: Exception) -> LifeSetup | None:
         """Write the restart into the log, which ends what the failed life may still have on its way there."""
@@ -180,6 +190,7 @@ class Lives:
                 own = f"generation {setup.started.generation} of stream {setup.stream}"
                 raise Fenced(f"{own} is fenced: another one was started while it was about to go on")
             if catalogue.stopped is not None:
+                self._answer(catalogue)
                 return None  # the failed life had written its end, and only did not hear that it had
             sinks = {end.vertex.uid: end.vertex.sink.rollback for end in setup.plan.sinks}
             decision = decide_restore(RestoreFacts(catalogue=catalogue, wanted=Newest(), damaged={}, sinks=sinks))
@@ -206,6 +217,21 @@ class Lives:
                 failed_s=self._lived[-1].ended_s,
             )
         raise StorageError(f"the log of stream {setup.stream} kept growing while its restart was written")
+
+    def _answer(self, catalogue: Catalogue) -> None:
+        """Tell whoever asked for the end that the log has it."""
+        stopped = catalogue.stopped
+        if stopped is None or stopped.request is None:
+            return
+        taken = next((ref for ref in catalogue.completed if ref.id == stopped.snapshot), None)
+        answer = Answer(
+            id=stopped.request,
+            outcome=Outcome.DONE,
+            result=result_of(taken) if taken is not None else {},
+            generation=stopped.generation,
+            at_ms=_wall_ms(),
+        )
+        Mailbox(self._setup.store, self._setup.stream).reply(answer)
 
     def _write(self, slots: SlotLog, catalogue: Catalogue, restart: Restarted) -> Catalogue:
         """The log with the restart in it, not read anew: a successor may be there. Raises SlotTaken."""

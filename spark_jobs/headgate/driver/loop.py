@@ -75,12 +75,13 @@ class CoordinatorLoop:
                 if self._closed.is_set() and not answer.done():
                     raise StreamEnding from None
 
-    def close(self) -> None:
-        """End the thread; whoever waits for leave, or asks for it later, gets StreamEnding."""
+    def close(self) -> bool:
+        """End the thread, and say whether it has; whoever waits for leave, or asks for it later, gets StreamEnding."""
         self._closed.set()
         self._inbox.put(None)
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(timeout=10)
+        return not self._thread.is_alive() or threading.current_thread() is self._thread
 
     def _run(self) -> None:
         try:

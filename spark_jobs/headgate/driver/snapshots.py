@@ -84,12 +84,14 @@ class SnapshotTaker:
         """What was uploaded for each attempt that is not over."""
         self._targets: dict[str, ObjectStore] = {}
         self._lock = threading.Lock()
+        self._closed = False
 
     def take(self, action: TakeSnapshot) -> None:
         """Begin the asynchronous phase; every participant acknowledges or declines."""
         self._points.reach("before-sync")
         with self._lock:
-            self._uploaded[action.checkpoint] = []
+            if not self._closed:
+                self._uploaded[action.checkpoint] = []
         base = {} if action.name is not None else self._shared.confirmed()
         self._shared.register(action.checkpoint, base.values())
         self._points.reach("after-sync")
@@ -105,7 +107,7 @@ class SnapshotTaker:
     @contextmanager
     def _threads_for(self, action: TakeSnapshot) -> Iterator[ThreadPoolExecutor]:
         """A savepoint has threads of its own: one that hangs takes none from the checkpoints after it."""
-        if action.name is None:
+        if action.name is None or self._closed:  # then it has no threads any more, and all decline
             yield self._pool
             return
         own = ThreadPoolExecutor(max_workers=2, thread_name_prefix="savepoint")
@@ -135,6 +137,7 @@ class SnapshotTaker:
         """End. What is being uploaded is given up: it is deleted when it is there."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         with self._lock:
+            self._closed = True
             self._uploaded.clear()
 
     def _submit(

@@ -23,7 +23,7 @@ from headgate.job.plan import LinearPlan, linear_plan
 from headgate.step.operators import Keyed
 from headgate.testing.stand_in import StandInEngine
 from headgate_contract.catalogue import Catalogue, read_catalogue
-from headgate_contract.heartbeats import Heartbeat, read_heartbeat
+from headgate_contract.heartbeats import Heartbeat, StreamState, read_heartbeat
 from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName, StreamName, VertexUid
 from headgate_contract.mailbox import Answer, Mailbox, Request, RequestKind
 from headgate_contract.records import GenerationStarted, SlotRecord, slot_log
@@ -246,7 +246,13 @@ class Running:
 
     def read_all(self) -> None:
         """Until every record that was written has been taken in and checkpointed."""
-        until(lambda: self.error or self.heart.progress.records >= self.world.written, "all records are read")
+        until(
+            lambda: (
+                self.error
+                or (self.heart.progress.records >= self.world.written and self.heart.state is not StreamState.RESTORING)
+            ),
+            "all records are read",
+        )
 
     def until_completed(self, number: int, kind: SnapshotKind = SnapshotKind.CHECKPOINT) -> None:
         until(

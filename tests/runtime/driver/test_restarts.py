@@ -312,3 +312,46 @@ def test_what_cannot_be_ended_in_this_process_is_left_to_another_one(tmp_path: P
     assert "ValueError: not good" in str(error)
     assert not is_final(error), "another generation may follow"
     assert restarts(world) == []
+
+
+def test_a_stop_is_heard_before_a_stream_that_fails_at_once_fails_again(tmp_path: Path) -> None:
+    """Each life fails at its first record; the life that hears of the stop takes none in."""
+    world = failing_world(tmp_path, {47: 999})
+    world.settings["restart-strategy.fixed-delay.attempts"] = "1000"
+    world.settings["restart-strategy.fixed-delay.delay"] = "300 ms"
+    world.settings["heartbeat.interval"] = "4 s"  # it is as deaf as that between two looks
+    world.write(2)
+    life = world.begin()
+    life.read_all()
+    life.until_completed(1)
+    world.write(3)
+    until(lambda: len(restarts(world)) > 1, "it restarts")
+    life.ask("stop", RequestKind.STOP)
+    assert life.answer("stop").outcome is Outcome.DONE
+    assert life.wait() is None
+    assert isinstance(world.records[-1], Stopped)
+    assert len(restarts(world)) < 12
+
+
+def test_a_pause_is_cut_short_once_by_whoever_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = failing_world(tmp_path, {})
+    lives = world.begin().life
+    lives.ask_to_stop("SIGTERM")
+    assert lives._end_is_wanted()
+    assert not lives._end_is_wanted()
+    until(lambda: isinstance(world.records[-1], Stopped), "it stops")
+
+
+def test_an_end_whose_writing_is_not_answered_is_written_again_and_told(tmp_path: Path) -> None:
+    world = failing_world(tmp_path, {})
+    world.store = late = LateStore(world.store, lambda call: None)
+    world.settings["execution.checkpointing.interval"] = "1 h"
+    world.write(1)
+    life = world.begin()
+    life.read_all()
+    life.ask("cancel", RequestKind.CANCEL)
+    late.armed = True
+    assert life.answer("cancel").outcome is Outcome.DONE
+    assert life.wait() is None
+    assert isinstance(world.records[-1], Stopped)
+    assert restarts(world) == []
