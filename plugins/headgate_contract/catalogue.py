@@ -86,6 +86,12 @@ class Catalogue:
         return frozenset(by_drivers | by_control)
 
     @cached_property
+    def restored(self) -> tuple[SnapshotRef, ...]:
+        """What the generations were started from, oldest first, retired ones too."""
+        found = [start.decision.snapshot for start in self.generations if isinstance(start.decision, RestoreFrom)]
+        return tuple(dict.fromkeys(found))
+
+    @cached_property
     def claims(self) -> tuple[SnapshotRef, ...]:
         """The savepoints that became the stream's when they were restored, retired ones too."""
         found = [start.decision for start in self.generations if isinstance(start.decision, RestoreFrom)]

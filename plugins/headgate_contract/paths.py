@@ -16,6 +16,7 @@ _HEARTBEAT = re.compile(r"(?P<stream>.+)\.g(?P<generation>[1-9][0-9]*)\.json")
 _EVENT = re.compile(r"(?P<at_ms>[0-9]{15})-[^/]+?(-(?P<what>[a-z]+))?\.json")
 _WHAT = re.compile(r"[a-z]+")
 _CHECKPOINT = re.compile(rf"(?P<root>.+)/(?P<folder>{STREAMS}/[^/]+/checkpoints/[^/]+)")
+_SAVEPOINT = re.compile(r"[^/]+-[1-9][0-9]*-g(?P<generation>[1-9][0-9]*)")
 _SLOT = re.compile(r"(?P<number>[0-9]{8}|[1-9][0-9]{8,})\.json")
 
 
@@ -79,6 +80,11 @@ class StreamPaths:
     def savepoint(self, name: SavepointName, checkpoint: CheckpointId, generation: Generation) -> str:
         """Each attempt has a folder of its own: whoever tries again under one name never writes where another did."""
         return f"{self.savepoints}/{name}-{checkpoint}-g{generation}"
+
+    def generation_of_savepoint(self, folder: str) -> Generation | None:
+        """The generation whose attempt has `folder`, or None when none of this stream can have written it."""
+        match = _SAVEPOINT.fullmatch(folder.removeprefix(f"{self.savepoints}/"))
+        return Generation(int(match["generation"])) if match else None
 
     def savepoint_elsewhere(self, name: SavepointName, checkpoint: CheckpointId, generation: Generation) -> str:
         """An attempt's folder in a directory that other streams may use as well."""

@@ -143,6 +143,18 @@ class TestPaths:
             "_metadata",
         ]
 
+    def test_of_a_savepoints_folder_it_is_known_which_generation_has_begun_it(self) -> None:
+        paths = StreamPaths(StreamName("orders"))
+        folder = paths.savepoint(SavepointName("v1"), CheckpointId(42), Generation(7))
+        assert paths.generation_of_savepoint(folder) == 7
+        others = (
+            f"{folder}/state",
+            f"{paths.savepoints}/v1",
+            f"{paths.savepoints}/v1-42-g7-copy",
+            "elsewhere/v1-42-g7",
+        )
+        assert [paths.generation_of_savepoint(other) for other in others] == [None] * 4
+
     @PROPERTY
     @given(records.numbers.map(SlotNumber))
     @example(SlotNumber(99_999_999))

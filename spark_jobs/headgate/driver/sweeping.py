@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 
 from headgate_contract.catalogue import Catalogue
 from headgate_contract.errors import HeadgateError
-from headgate_contract.ids import Generation, StreamName
+from headgate_contract.ids import Generation
 from headgate_contract.paths import METADATA, StreamPaths
 from headgate_contract.snapshot import read_metadata
 from headgate_contract.store import ObjectStore
@@ -24,28 +24,47 @@ def leftovers(
     paths = StreamPaths(catalogue.stream)
     known = {ref.folder for ref in catalogue.completed}
     found = [path for path in _below(store, paths.checkpoints) if path.rsplit("/", 1)[0] not in known]
-    unfinished: dict[str, list[str]] = {}
-    for path in _below(store, paths.savepoints):
-        folder = "/".join(path.split("/", len(paths.savepoints.split("/")) + 1)[:-1])
-        if folder not in known:
-            unfinished.setdefault(folder, []).append(path)
-    for folder, files in unfinished.items():
-        metadata = f"{folder}/{METADATA}"
-        if metadata not in files or _is_of(store, metadata, catalogue.stream, generation - 1):
-            found += files
+    found += _unfinished_savepoints(store, catalogue, generation)
     if named is not None:
         found += [path for path in _below(store, paths.shared) if path not in named]
     return found
+
+
+def _unfinished_savepoints(store: ObjectStore, catalogue: Catalogue, generation: Generation) -> list[str]:
+    """The files of attempts of earlier lives, in the folders that these lives gave them and nobody else can mean.
+
+    People move and copy savepoints, and may do so right here: what has another name than an attempt, or holds metadata
+    of another place, is theirs.
+    """
+    paths = StreamPaths(catalogue.stream)
+    known = {ref.where.removeprefix(f"{store.url}/") for ref in (*catalogue.completed, *catalogue.restored)}
+    attempts: dict[str, list[str]] = {}
+    for path in _below(store, paths.savepoints):
+        folder = "/".join(path.split("/", len(paths.savepoints.split("/")) + 1)[:-1])
+        begun = paths.generation_of_savepoint(folder)
+        if begun is not None and begun < generation and folder not in known:
+            attempts.setdefault(folder, []).append(path)
+    return [
+        path
+        for folder, files in attempts.items()
+        if f"{folder}/{METADATA}" not in files or _lies_where_it_was_written(store, folder, paths)
+        for path in files
+    ]
 
 
 def _below(store: ObjectStore, folder: str) -> Iterator[str]:
     return (info.path for info in store.list(folder))
 
 
-def _is_of(store: ObjectStore, path: str, stream: StreamName, newest: int) -> bool:
-    """Whether the metadata at `path` is of `stream` itself, of the life `newest` or an earlier one."""
+def _lies_where_it_was_written(store: ObjectStore, folder: str, paths: StreamPaths) -> bool:
+    """Whether the metadata in `folder` is of the very attempt whose folder this is."""
+    path = f"{folder}/{METADATA}"
     try:
-        metadata = read_metadata(store.read(path), path)
+        found = read_metadata(store.read(path), path)
     except HeadgateError:
         return False
-    return metadata.stream == stream and metadata.generation <= newest
+    return (
+        found.stream == paths.stream
+        and found.name is not None
+        and folder == paths.savepoint(found.name, found.id, found.generation)
+    )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import shutil
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +23,13 @@ from headgate.testing.stand_in import StandInEngine
 from headgate_contract.errors import Fenced, JobInvalid, RestoreRefused, SinkFailed, StreamFailed
 from headgate_contract.heartbeats import StreamState
 from headgate_contract.history import read_history
+from headgate_contract.ids import CheckpointId, SavepointName
 from headgate_contract.mailbox import Outcome, RequestKind
 from headgate_contract.measures import CheckpointCost, RecoveryKind, RecoveryTime
 from headgate_contract.paths import METADATA, StreamPaths
 from headgate_contract.records import GenerationStarted, SnapshotCompleted, Stopped
 from headgate_contract.restore import Located, Newest, Refuse
-from headgate_contract.snapshot import SnapshotKind, SnapshotRef
+from headgate_contract.snapshot import SnapshotKind, SnapshotRef, read_metadata
 from headgate_control.locating import locate
 from jobs.running_number import number
 from tests.runtime.driver.life_world import STREAM, LifeWorld
@@ -441,13 +444,16 @@ def test_what_an_earlier_life_left_without_a_slot_goes_and_what_others_put_there
     ours = {
         f"{folder}/shared/broken",
         f"{folder}/checkpoints/chk-999-g1/{METADATA}",
-        f"{folder}/savepoints/half/state/a",
+        f"{folder}/savepoints/half-99-g1/state/a",
+        f"{folder}/savepoints/less-98-g1/state/a",
     }
-    foreign = {f"{folder}/savepoints/foreign/{METADATA}", f"{folder}/savepoints/foreign/state/a"}
+    foreign = {f"{folder}/savepoints/foreign-9-g1/{METADATA}", f"{folder}/savepoints/foreign-9-g1/state/a"}
+    foreign.add(f"{folder}/savepoints/foreign/being-copied")
     for path in (*ours, *foreign):
         world.store.create(path, b"what nobody knows")
-    ours.add(f"{folder}/savepoints/half/{METADATA}")
-    world.store.create(f"{folder}/savepoints/half/{METADATA}", metadata)
+    half = replace(read_metadata(metadata, kept), name=SavepointName("half"), id=CheckpointId(99))
+    ours.add(f"{folder}/savepoints/half-99-g1/{METADATA}")
+    world.store.create(f"{folder}/savepoints/half-99-g1/{METADATA}", half.encode())
     before = {info.path for info in world.store.list(kept)}
     life = world.begin()
     until(lambda: not [path for path in ours if world.store.stat(path)], "what was left is deleted")
@@ -461,6 +467,30 @@ def test_what_an_earlier_life_left_without_a_slot_goes_and_what_others_put_there
     life = world.begin("half")
     life.read_all()
     assert life.stop() is None
+    world.check_output()
+
+
+@pytest.mark.parametrize("how", [shutil.move, shutil.copytree])
+@pytest.mark.parametrize("new", ["renamed", "archive/before-1-g1", "before-77-g1"])
+def test_f146_a_savepoint_that_was_moved_or_copied_beside_the_others_is_restored_and_never_swept(
+    world: LifeWorld, how: Callable[..., object], new: str
+) -> None:
+    world.write(1)
+    life = world.begin()
+    life.read_all()
+    life.ask("sp", RequestKind.SAVEPOINT, name="before")
+    taken = world.base / "root" / str(life.answer("sp").result["folder"])
+    assert life.stop() is None
+    place = taken.parent / new
+    place.parent.mkdir(exist_ok=True)
+    how(taken, place)
+    there = {path.relative_to(place) for path in place.rglob("*")}
+    for place_of_it in (brought(place, world), None):
+        life = world.begin(place_of_it)
+        world.write(1)
+        life.read_all()
+        assert life.stop() is None
+    assert {path.relative_to(place) for path in place.rglob("*")} == there
     world.check_output()
 
 
