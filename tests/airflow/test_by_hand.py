@@ -14,7 +14,7 @@ from headgate_airflow.operators.restore import named_snapshot
 from headgate_airflow.operators.stop import StopStream
 from headgate_airflow.triggers import answer
 from headgate_contract.errors import InvalidName
-from headgate_contract.restore import Located
+from headgate_contract.restore import ClaimMode, Located, RestoreFrom
 from headgate_control import Condition
 from tests.airflow.runs import FLEET, asset_events, load_dag, run_dag
 from tests.airflow.small_fleet import SmallFleet, wait_until
@@ -168,6 +168,24 @@ def test_a_running_stream_is_restored_to_an_older_savepoint(fleet: SmallFleet) -
     again = run_dag(load_dag(FLEET, "headgate_restore_to"), COUNTS | {"snapshot": "early"}, at=NOON)
     assert again.returned("restore_to") == restored
     assert len(fleet.catalogue("counts").generations) == 2
+
+
+def test_a_savepoint_goes_to_the_directory_that_was_named_and_is_restored_from_there_and_claimed(
+    fleet: SmallFleet,
+) -> None:
+    fleet.start("counts")
+    away = COUNTS | {"name": "away", "target_directory": f"{fleet.folder}/elsewhere"}
+    run = run_dag(load_dag(FLEET, "headgate_savepoint"), away)
+    assert run.state == "success"
+    taken = run.returned("savepoint")
+    assert taken["folder"] == f"file://{fleet.folder}/elsewhere/counts-away-{taken['snapshot']}-g1"
+    back = COUNTS | {"snapshot": taken["folder"], "claim_mode": "claim"}
+    assert run_dag(load_dag(FLEET, "headgate_restore_to"), back).state == "success"
+    decision = fleet.catalogue("counts").generations[-1].decision
+    assert isinstance(decision, RestoreFrom)
+    assert (decision.snapshot.id, decision.claim_mode) == (taken["snapshot"], ClaimMode.CLAIM)
+    run = run_dag(load_dag(FLEET, "headgate_stop"), COUNTS | {"target_directory": f"{fleet.folder}/elsewhere"})
+    assert run.returned("stop")["folder"].startswith(f"file://{fleet.folder}/elsewhere/counts-sp-")
 
 
 def test_digits_name_an_id_and_what_only_looks_like_one_is_refused_by_name() -> None:
