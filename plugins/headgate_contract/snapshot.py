@@ -176,11 +176,33 @@ def decode_metadata(data: bytes, ref: SnapshotRef, where: str) -> SnapshotMetada
 
 
 def read_metadata(data: bytes, where: str) -> SnapshotMetadata:
-    """Read metadata that no slot pins: a savepoint that was brought from elsewhere."""
+    """Read metadata that no slot pins: a savepoint that was brought from elsewhere.
+
+    Whoever wrote it, its names stay where they are meant: what becomes a local file's name is one part of a path.
+    """
     try:
         metadata: SnapshotMetadata = wire.decode("snapshot", data, SnapshotMetadata, where)
     except NewerVersion:
         raise
     except CorruptObject as error:
         raise SnapshotDamaged(error.what) from error
+    for name in _local_names(metadata):
+        if not isinstance(name, str) or name in (".", "..") or "/" in name or "\\" in name or "\0" in name:
+            raise SnapshotDamaged(f"{where} names a file {name!r}, which is no plain file name")
     return metadata
+
+
+def _local_names(metadata: SnapshotMetadata) -> Iterator[Any]:
+    """What a restore makes names of local files of: those of the files, and those that a version's own body has.
+
+    An empty one is none: a backend that needs no name of its own for a file leaves it empty.
+    """
+    for handle in metadata.handles():
+        yield handle.name or "."
+    for vertex in metadata.vertices.values():
+        for subtask in vertex.subtasks:
+            files = subtask.version.get("files", ())
+            for file in files if isinstance(files, (list, tuple)) else ():
+                if isinstance(file, dict):
+                    yield file.get("name", "")
+                    yield file.get("local_name", "")

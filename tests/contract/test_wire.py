@@ -383,6 +383,26 @@ class TestSnapshotMetadata:
         with pytest.raises(NewerVersion, match="here is a snapshot file of version 3"):
             read_metadata(data.replace(b'"version":2', b'"version":3'), "here")
 
+    @pytest.mark.parametrize("name", ["/etc/cron.d/x", "../x", "..", ".", "", "a/b", "a\\b", "a\0b"])
+    def test_a_file_name_that_leaves_its_folder_is_damage(self, name: str) -> None:
+        _, full = VALUES_2["snapshot"]
+        [(uid, vertex)] = full.vertices.items()
+        [(reader, source)] = full.sources.items()
+        [subtask, *_] = vertex.subtasks
+        stray = dataclasses.replace(subtask.files[0], name=name)
+        own = {"name": "0001.arrow", "local_name": ""}
+        bad = [
+            dataclasses.replace(subtask, files=(stray,)),
+            *(dataclasses.replace(subtask, version={"files": [own, own | {key: name}]}) for key in own if name),
+        ]
+        for each in bad:
+            vertices = {uid: dataclasses.replace(vertex, subtasks=(each,))}
+            with pytest.raises(SnapshotDamaged, match="here names a file .* which is no plain file name"):
+                read_metadata(dataclasses.replace(full, vertices=vertices).encode(), "here")
+        sources = {reader: dataclasses.replace(source, files=(stray,))}
+        with pytest.raises(SnapshotDamaged, match="here names a file"):
+            read_metadata(dataclasses.replace(full, sources=sources).encode(), "here")
+
     @FEW
     @given(records.metadata)
     def test_the_handles_are_every_file_it_names(self, metadata: SnapshotMetadata) -> None:
