@@ -397,7 +397,7 @@ class TestSnapshotMetadata:
         ]
         for each in bad:
             vertices = {uid: dataclasses.replace(vertex, subtasks=(each,))}
-            with pytest.raises(SnapshotDamaged, match="here names a file .* which is no plain file name"):
+            with pytest.raises(SnapshotDamaged, match=r"here names a file .* which is no plain file name"):
                 read_metadata(dataclasses.replace(full, vertices=vertices).encode(), "here")
         sources = {reader: dataclasses.replace(source, files=(stray,))}
         with pytest.raises(SnapshotDamaged, match="here names a file"):

@@ -157,18 +157,19 @@ class Restorer:
             check_restorable(keyed.uid, metadata.vertices[keyed.uid].descriptors, declared)
 
     def _register_retained(self) -> bool:
-        """Note which files the retained snapshots need; False if that of one of them is not known."""
+        """Note which files the retained snapshots need; False if that of one of them is not known.
+
+        A savepoint needs none but its own, wherever it lies: it is not read.
+        """
         all_named = True
         for ref in self._setup.catalogue.snapshots:
             self._folders[ref.id] = ref.folder
-            files = SnapshotFiles(self._setup.store, ref)
             try:
-                metadata = files.metadata()
+                handles = SnapshotFiles(self._setup.store, ref).metadata().handles() if ref.name is None else ()
             except SnapshotDamaged as error:
                 log.warning("%s is damaged: none of its files will be deleted: %s", ref, error)
                 all_named = False
                 continue
-            handles = list(metadata.handles()) if ref.name is None else []
             self._shared.register(ref.id, handles)
         for ref in self._setup.catalogue.claims:
             self._ledger.cleaner.claim(ref)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,11 +10,13 @@ from typing import Any
 from headgate.recovery.fetch import SnapshotFiles
 from headgate.sink.base import BeginReport, SinkCommitter, staged_names
 from headgate_contract.catalogue import Catalogue
-from headgate_contract.errors import SnapshotDamaged
+from headgate_contract.errors import HeadgateError, SnapshotDamaged
 from headgate_contract.fitting import renamed
 from headgate_contract.ids import CheckpointId, VertexUid
 from headgate_contract.snapshot import CommittableGroup, SnapshotMetadata, SnapshotRef
 from headgate_contract.store import ObjectStore
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,8 @@ class SinkHistory:
     lineage: frozenset[CheckpointId]
     carried: tuple[CommittableGroup, ...]
     abandoned: tuple[CommittableGroup, ...]
+    all_known: bool = True
+    """Whether nothing else may be carried by a snapshot that can be restored again."""
 
 
 def sink_history(
@@ -39,15 +44,26 @@ def sink_history(
     lineage = catalogue.lineage(ref)
     carried = metadata.committables if metadata is not None else ()
     others: dict[CheckpointId, CommittableGroup] = {}
+    all_known = True
     for other in catalogue.snapshots:
-        if ref is not None and other.id == ref.id:
+        if (ref is not None and other.id == ref.id) or _carries_nothing(catalogue, other):
             continue
         try:
             groups = renamed(SnapshotFiles(store, other).metadata(), former or {}).committables
-        except SnapshotDamaged:
-            continue  # a damaged one can never be restored; what it carried was committed or is carried by others
+        except HeadgateError as error:
+            if other.name is None and not isinstance(error, SnapshotDamaged):
+                raise
+            # A damaged checkpoint can never be restored; a savepoint that was moved, or is denied just now, can.
+            all_known = all_known and other.name is None
+            log.warning("%s cannot be read, and is not needed now: %s", other, error)
+            continue
         others.update({group.id: group for group in groups if group.id not in lineage})
-    return SinkHistory(lineage, carried, tuple(others[id] for id in sorted(others)))
+    return SinkHistory(lineage, carried, tuple(others[id] for id in sorted(others)), all_known)
+
+
+def _carries_nothing(catalogue: Catalogue, ref: SnapshotRef) -> bool:
+    """Whether it is a savepoint of which the log says that all that it may carry is committed: why ask for it."""
+    return ref.name is not None and catalogue.lineage(ref) <= catalogue.committed
 
 
 def begin_sinks(sinks: Mapping[VertexUid, SinkCommitter], history: SinkHistory) -> dict[VertexUid, BeginReport]:
@@ -58,7 +74,8 @@ def begin_sinks(sinks: Mapping[VertexUid, SinkCommitter], history: SinkHistory) 
 def _begin(uid: VertexUid, sink: SinkCommitter, history: SinkHistory) -> BeginReport:
     carried = _groups(uid, history.carried)
     abandoned = _groups(uid, history.abandoned)
-    protected = frozenset().union(*(staged_names(handles) for _, handles in [*carried, *abandoned]))
+    named = frozenset[str]().union(*(staged_names(handles) for _, handles in [*carried, *abandoned]))
+    protected = named if history.all_known else None
     return sink.begin(history.lineage, carried, abandoned, protected)
 
 

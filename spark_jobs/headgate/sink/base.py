@@ -137,7 +137,7 @@ class SinkCommitter(ABC):
         lineage: frozenset[CheckpointId],
         carried: Sequence[Group],
         abandoned: Sequence[Group],
-        protected: frozenset[str],
+        protected: frozenset[str] | None,
     ) -> BeginReport:
         """Bring the sink to the snapshot that this life starts from; before its first batch.
 
@@ -146,6 +146,7 @@ class SinkCommitter(ABC):
         `abandoned`: committables that other retained snapshots carry; they can never become visible in this life, not
         even by a frozen driver's late commit, but are kept for a later restore to their branch.
         `protected`: the staged names that any retained snapshot carries (`staged_names`); they are not deleted.
+        None: not all are known, so that nothing staged is deleted.
         Published groups outside the lineage are retracted, retracted groups of the lineage reinstated, every other
         staged thing of earlier lives deleted. May be repeated, also after a crash within it. Raises Fenced if a newer
         generation has begun, and SinkFailed before anything is changed if something that it needs is gone.

@@ -120,7 +120,7 @@ class ConsoleCommitter(SinkCommitter):
         lineage: frozenset[CheckpointId],
         carried: Sequence[Group],
         abandoned: Sequence[Group],
-        protected: frozenset[str],
+        protected: frozenset[str] | None,
     ) -> BeginReport:
         again = [(id, handles) for id, handles in carried if handles and id in lineage]
         for id, handles in again:

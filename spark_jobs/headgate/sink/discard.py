@@ -78,7 +78,7 @@ class DiscardCommitter(SinkCommitter):
         lineage: frozenset[CheckpointId],
         carried: Sequence[Group],
         abandoned: Sequence[Group],
-        protected: frozenset[str],
+        protected: frozenset[str] | None,
     ) -> BeginReport:
         committed = sorted(id for id, handles in carried if handles and id in lineage)
         for id, handles in carried:

@@ -84,11 +84,12 @@ class FilesCommitter(SinkCommitter):
         lineage: frozenset[CheckpointId],
         carried: Sequence[Group],
         abandoned: Sequence[Group],
-        protected: frozenset[str],
+        protected: frozenset[str] | None,
     ) -> BeginReport:
         groups = {id: self._manifest(id, handles) for id, handles in (*abandoned, *carried) if handles}
         wanted = {id for id, handles in carried if handles and id in lineage}
-        kept = protected | staged_names(handle for _, handles in (*abandoned, *carried) for handle in handles)
+        named = staged_names(handle for _, handles in (*abandoned, *carried) for handle in handles)
+        kept = None if protected is None else protected | named
         done = _Plan()
         deleted = 0
         while True:
@@ -128,7 +129,7 @@ class FilesCommitter(SinkCommitter):
         lineage: frozenset[CheckpointId],
         groups: Mapping[CheckpointId, Manifest],
         wanted: set[CheckpointId],
-        kept: frozenset[str],
+        kept: frozenset[str] | None,
     ) -> _Plan:
         """Decide what counts, and bring it about; what was done, and what is left to delete."""
         plan = _Plan()
@@ -142,7 +143,9 @@ class FilesCommitter(SinkCommitter):
                 self._refuse_unknown_history(last, lineage, seen)
                 plan = self._plan(last, life, seen, groups, wanted)
             plan.delete = [
-                path for path, generation in seen.staged.items() if path not in kept and generation <= self._generation
+                path
+                for path, generation in seen.staged.items()
+                if kept is not None and path not in kept and generation <= self._generation
             ]
             return life
 

@@ -46,7 +46,7 @@ class ListCommitter(SinkCommitter):
         lineage: frozenset[CheckpointId],
         carried: Sequence[SinkGroup],
         abandoned: Sequence[SinkGroup],
-        protected: frozenset[str],
+        protected: frozenset[str] | None,
     ) -> BeginReport:
         return BeginReport()
 

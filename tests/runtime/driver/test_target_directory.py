@@ -51,6 +51,27 @@ def test_a_savepoint_is_written_to_the_directory_that_was_asked_for_and_restores
     world.check_output()
 
 
+def test_a_savepoint_elsewhere_that_is_gone_ends_no_start_and_what_nobody_needs_below_the_root_still_goes(
+    world: LifeWorld, tmp_path: Path
+) -> None:
+    world.write(2)
+    life = world.begin()
+    life.read_all()
+    taken(life, "before", target_directory=f"file://{tmp_path}/elsewhere")
+    world.write(1)
+    life.read_all()
+    assert life.stop() is None
+    shutil.rmtree(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").write_text("not a folder any more")
+    litter = f"streams/{STREAM}/shared/left-by-a-killed-driver"
+    world.store.create(litter, b"litter")
+    life = world.begin()
+    until(lambda: world.store.stat(litter) is None, "what no snapshot names is deleted")
+    life.read_all()
+    assert life.stop() is None
+    world.check_output()
+
+
 def test_the_setting_says_where_savepoints_go_of_which_nobody_says_it(world: LifeWorld, tmp_path: Path) -> None:
     world.settings["execution.checkpointing.savepoint-dir"] = f"{tmp_path}/usual"
     world.write(1)

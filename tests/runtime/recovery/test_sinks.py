@@ -16,7 +16,7 @@ from headgate_contract import wire
 from headgate_contract.catalogue import Catalogue, read_catalogue
 from headgate_contract.errors import SinkFailed
 from headgate_contract.fitting import renamed
-from headgate_contract.ids import CheckpointId, Generation, VertexUid
+from headgate_contract.ids import CheckpointId, Generation, SavepointName, VertexUid
 from headgate_contract.paths import METADATA
 from headgate_contract.records import GenerationStarted, SlotRecord, SnapshotCompleted, slot_log
 from headgate_contract.restore import RestoreFrom, StartFresh
@@ -30,7 +30,7 @@ class Told:
     lineage: frozenset[CheckpointId]
     carried: list[int]
     abandoned: list[int]
-    protected: frozenset[str]
+    protected: frozenset[str] | None
 
 
 class RecordingCommitter(ListCommitter):
@@ -46,7 +46,7 @@ class RecordingCommitter(ListCommitter):
         lineage: frozenset[CheckpointId],
         carried: Sequence[Group],
         abandoned: Sequence[Group],
-        protected: frozenset[str],
+        protected: frozenset[str] | None,
     ) -> BeginReport:
         if self.failures:
             raise self.failures.pop(0)
@@ -80,7 +80,16 @@ class Stream:
             )
         )
 
-    def complete(self, number: int, carries: Sequence[int], retires: Sequence[int] = ()) -> None:
+    def complete(
+        self,
+        number: int,
+        carries: Sequence[int],
+        retires: Sequence[int] = (),
+        *,
+        location: str | None = None,
+        committed: Sequence[int] = (),
+    ) -> None:
+        """A checkpoint; with a `location` a savepoint there, which cannot be read."""
         metadata = SnapshotMetadata(
             stream=STREAM,
             id=CheckpointId(number),
@@ -98,11 +107,13 @@ class Stream:
         self.store.create(f"{folder}/{METADATA}", data)
         ref = SnapshotRef(
             CheckpointId(number),
-            SnapshotKind.CHECKPOINT,
+            SnapshotKind.SAVEPOINT if location else SnapshotKind.CHECKPOINT,
             Generation(self.generation),
             folder,
             len(data),
             wire.sha256(data),
+            SavepointName(f"sp-{number}") if location else None,
+            location=location,
         )
         self.refs[number] = ref
         self._append(
@@ -110,6 +121,7 @@ class Stream:
                 generation=Generation(self.generation),
                 snapshot=ref,
                 retires=tuple(CheckpointId(id) for id in retires),
+                committed=tuple(CheckpointId(id) for id in committed),
             )
         )
 
@@ -205,6 +217,20 @@ def test_a_damaged_snapshot_that_is_not_restored_hinders_nobody(stream: Stream) 
     stream.start(2)
     (told,) = stream.begin(2)[OUT].told
     assert (told.carried, told.abandoned) == ([2], [])
+
+
+@pytest.mark.parametrize("where", ["gs://denied/x", f"memory://{uuid.uuid4().hex}"])
+def test_a_savepoint_that_cannot_be_read_ends_no_start_and_nothing_that_it_may_carry_is_deleted(
+    stream: Stream, where: str
+) -> None:
+    stream.complete(4, [4], location=where)
+    stream.start(3)
+    (told,) = stream.begin(3)[OUT].told
+    assert (told.carried, told.abandoned, told.protected) == ([2, 3], [], None)
+    stream.complete(5, [5], committed=[1, 2, 3, 4])
+    stream.start(5)
+    (told,) = stream.begin(5)[OUT].told
+    assert told.protected == {"out-5"}, "what sp-4 carried is committed: it is not even asked for"
 
 
 def test_a_sink_that_cannot_begin_stops_the_restore(stream: Stream) -> None:

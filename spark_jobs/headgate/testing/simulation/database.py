@@ -76,7 +76,7 @@ class SimulatedCommitter(SinkCommitter):
         lineage: frozenset[CheckpointId],
         carried: Sequence[Group],
         abandoned: Sequence[Group],
-        protected: frozenset[str],
+        protected: frozenset[str] | None,
     ) -> BeginReport:
         return self._host.call("sink: begin", lambda: self._begin(lineage, carried, abandoned, protected))
 
@@ -85,7 +85,7 @@ class SimulatedCommitter(SinkCommitter):
         lineage: frozenset[CheckpointId],
         carried: Sequence[Group],
         abandoned: Sequence[Group],
-        protected: frozenset[str],
+        protected: frozenset[str] | None,
     ) -> BeginReport:
         database = self._database
         if database.generation > self._generation:
@@ -101,7 +101,8 @@ class SimulatedCommitter(SinkCommitter):
             database.publish(id, shown[id])
             database.told("committed", id, self._generation)
         needed = {name for names in (*database.published.values(), *database.retracted.values()) for name in names}
-        database.delete(sorted(set(database.staged) - needed - protected))
+        if protected is not None:
+            database.delete(sorted(set(database.staged) - needed - protected))
         return BeginReport(committed=tuple(id for id, _ in carried))
 
     def _fenced(self) -> Fenced:
