@@ -29,8 +29,6 @@ from headgate.coordinator.messages import (
     Reply,
     Stored,
     StoreFailed,
-    StoreSnapshot,
-    TakeSnapshot,
     Tick,
     Trigger,
     WriteStopped,
@@ -131,8 +129,10 @@ class Coordinator:
                 self._doom = self._doom or FailStream(cause=cause)
             case Trigger():
                 return self._ask(replace(event, due_ms=now_ms), now_ms)
+            case Cancel() if self._doom is not None:
+                return refusal(event.request, "the stream is ending already")
             case Cancel():
-                return self._cancel(event)
+                self._doom = event
             case Acknowledged():
                 self._acknowledged(event)
             case Declined(checkpoint=checkpoint, participant=participant, cause=cause):
@@ -157,23 +157,27 @@ class Coordinator:
     def _after_end(self, event: Event) -> list[Action]:
         return refusal(event.request, "the stream has ended") if isinstance(event, (Trigger, Cancel)) else []
 
-    def _cancel(self, event: Cancel) -> list[Action]:
-        if self._doom is not None:
-            return refusal(event.request, "the stream is ending already")
-        self._doom = event
-        return []
-
     def _ask(self, trigger: Trigger, now_ms: int) -> list[Action]:
         """Somebody asks for a snapshot: refuse it, or let it wait for its turn."""
-        if self._doom is not None:
-            return refusal(trigger.request, "the stream is ending")
-        if self.stop is not None:
-            return self.stop.join(trigger)
-        if trigger.name is not None and self._name_taken(trigger):
-            return refusal(trigger.request, f"there is a savepoint {trigger.name} already, or one is being taken")
+        why_not = self._why_not(trigger)
+        if why_not is not None:
+            return refusal(trigger.request, why_not)
         if trigger.keep is not None:
             self.store.spared.add(trigger.keep)
+        if self.stop is not None:
+            return self.stop.join(trigger)
         return self._begin_to_stop(trigger, now_ms) if trigger.stop else self._submit(trigger, now_ms)
+
+    def _why_not(self, trigger: Trigger) -> str | None:
+        if self._doom is not None:
+            return "the stream is ending"
+        if self.stop is not None and not self.stop.may_join(trigger):
+            return "the stream is stopping: its last barrier has been asked for"
+        if trigger.name is not None and self._name_taken(trigger):
+            return f"there is a savepoint {trigger.name} already, or one is being taken"
+        if trigger.keep is not None and not self.store.stays(trigger.keep):
+            return f"snapshot {trigger.keep}, which was to be kept, is not retained any more"
+        return None
 
     def _name_taken(self, trigger: Trigger) -> bool:
         under_way = [pending.trigger.name for pending in self.pending.values()]
@@ -235,30 +239,34 @@ class Coordinator:
 
     def _check_held_up(self, now_ms: int) -> list[Action]:
         """A step that lets no barrier pass: with checkpointing on, that is a checkpoint that expires."""
-        wanted = self._last_barrier_due or self.requests.look(self._load(), now_ms) is not None
-        waited = self._held_up.look(self.busy and wanted, now_ms)
-        if waited is None:
+        expired = self._held_up.look(self._waiting_for_step(now_ms), now_ms)
+        if expired is None:
             return []
+        trigger, waited = expired
+        self.requests.expire(trigger)
         checkpoint, self.next_id = self.next_id, self.next_id.next()
         cause = f"it expired after {waited} ms: the running micro-batch let no barrier pass"
-        self._count_failure(checkpoint, Reason.CHECKPOINT_EXPIRED, cause)
-        return [replace(self._aborted(checkpoint, Reason.CHECKPOINT_EXPIRED, cause), held_up_ms=waited)]
+        aborted = replace(self._aborted(checkpoint, Reason.CHECKPOINT_EXPIRED, cause), held_up_ms=waited)
+        actions = self._give_up(trigger, aborted, now_ms)
+        self._held_up.look(self._waiting_for_step(now_ms), now_ms)
+        return actions
+
+    def _waiting_for_step(self, now_ms: int) -> list[Trigger]:
+        """Whose barriers wait for the running step and for nothing else, the next one first."""
+        if self.busy and self.stop is not None and self._last_barrier_due:
+            return [self.stop.trigger]
+        next_one = self.requests.look(self._load(), now_ms) if self.busy else None
+        return self.requests.waiting if next_one is not None else []
 
     def _barrier(self, trigger: Trigger, now_ms: int) -> Action:
         checkpoint, self.next_id = self.next_id, self.next_id.next()
         if trigger.is_periodic:
             self.scheduler.again(now_ms)
         staged = self.output.barrier(checkpoint)
-        self.pending[checkpoint] = PendingCheckpoint(checkpoint, trigger, self.cut, now_ms, set(self.participants))
-        return TakeSnapshot(
-            checkpoint=checkpoint,
-            kind=trigger.kind,
-            name=trigger.name,
-            cut=self.cut,
-            staged=staged,
-            target=trigger.target,
-            due_ms=max(trigger.due_ms, now_ms if self._held_up.since_ms is None else self._held_up.since_ms),
-        )
+        pending = PendingCheckpoint(checkpoint, trigger, self.cut, now_ms, set(self.participants))
+        self.pending[checkpoint] = pending
+        due_ms = max(trigger.due_ms, now_ms if self._held_up.since_ms is None else self._held_up.since_ms)
+        return pending.take(staged, due_ms)
 
     # ---- acks
 
@@ -299,20 +307,11 @@ class Coordinator:
     def _store(self, pending: PendingCheckpoint) -> Action:
         pending.enter(PendingState.STORING)
         self._storing = pending.id
-        return StoreSnapshot(
-            checkpoint=pending.id,
-            kind=pending.trigger.kind,
-            name=pending.trigger.name,
-            origin=pending.trigger.origin,
-            request=pending.trigger.request,
-            cut=pending.cut,
-            vertices=pending.vertices,
-            sources=pending.sources,
+        return pending.store(
             groups=(*self.output.uncommitted(), self.output.group(pending.id)),
             committed=self.output.note(),
             retires=self.store.retire_for(pending.trigger.kind),
-            retention=None if pending.trigger.is_savepoint else self.options.retention,
-            target=pending.trigger.target,
+            retention=self.options.retention,
         )
 
     def _stored(self, event: Stored, now_ms: int) -> list[Action]:
@@ -331,6 +330,7 @@ class Coordinator:
         ]
         if pending.trigger.stop and self.stop is not None:
             self.stop.snapshot = event.snapshot
+            self.store.spared.add(event.snapshot.id)  # a cancel that comes now ends the commit, and no more
         elif pending.trigger.request is not None:
             actions.append(Reply(request=pending.trigger.request, done=True, result=result_of(event.snapshot)))
         return actions
@@ -353,15 +353,13 @@ class Coordinator:
         triggers = [*(pending.trigger for pending in self.pending.values()), *self.requests.waiting]
         answers: list[Action] = [self._aborted(checkpoint, reason, why) for checkpoint in sorted(self.pending)]
         answers += [reply for trigger in triggers for reply in refusal(trigger.request, why)]
-        answers += self.stop.overtaken(why, good=not failed) if self.stop is not None else []
+        answers += self.stop.overtaken(why, failed=failed) if self.stop is not None else []
         if isinstance(doom, FailStream):
             return [*answers, doom]
+        also = self.stop.kept_promises() if self.stop is not None else ()
+        retires, noted = self.store.retire_at_cancel(self.options.retention), self.output.note()
         stopped = WriteStopped(
-            reason=doom.reason,
-            committed=self.output.note(),
-            snapshot=None,
-            request=doom.request,
-            retires=self.store.retire_at_cancel(self.options.retention),
+            reason=doom.reason, committed=noted, snapshot=None, request=doom.request, also=also, retires=retires
         )
         return [*answers, stopped]
 
@@ -380,20 +378,19 @@ class Coordinator:
             return []
         pending.enter(PendingState.DISCARDED)
         self._last_end_ms = now_ms
-        trigger = pending.trigger
-        actions = [self._aborted(checkpoint, reason, cause), *refusal(trigger.request, cause)]
+        return self._give_up(pending.trigger, self._aborted(checkpoint, reason, cause), now_ms)
+
+    def _give_up(self, trigger: Trigger, aborted: NotifyAborted, now_ms: int) -> list[Action]:
+        """What a person asked for fails for them, and not for the stream."""
+        actions = [aborted, *refusal(trigger.request, aborted.cause)]
         if self.stop is not None and trigger.stop:  # the stream goes on, periodic checkpoints too
-            actions += self.stop.failed(cause)
+            actions += self.stop.failed(aborted.cause)
             self.stop = None
             self.scheduler.start(now_ms)
-        self._count_failure(checkpoint, reason, cause, of_stream=pending.is_periodic)
-        return actions
-
-    def _count_failure(self, checkpoint: CheckpointId, reason: Reason, cause: str, *, of_stream: bool = True) -> None:
-        """What a person asked for fails for them, and not for the stream."""
         self.failed += 1
-        if of_stream and self._failures.failed(reason):
-            self._doom = self._doom or FailStream(cause=self._failures.told(checkpoint, cause))
+        if trigger.is_periodic and self._failures.failed(aborted.reason):
+            self._doom = self._doom or FailStream(cause=self._failures.told(aborted.checkpoint, aborted.cause))
+        return actions
 
     def _aborted(self, checkpoint: CheckpointId, reason: Reason, cause: str) -> NotifyAborted:
         return NotifyAborted(checkpoint=checkpoint, reason=reason, cause=cause, latest_completed=self.store.latest)

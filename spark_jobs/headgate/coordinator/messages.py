@@ -223,6 +223,8 @@ class WriteStopped:
     request: RequestId | None
     result: Json = field(default_factory=dict)
     """What the one who asked is told of the snapshot."""
+    also: tuple[Reply, ...] = ()
+    """What others are told, once the log says so."""
     retires: tuple[CheckpointId, ...] = ()
 
 

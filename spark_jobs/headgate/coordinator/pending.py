@@ -5,10 +5,10 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
-from headgate.coordinator.cut import Cut
-from headgate.coordinator.messages import Acknowledged, Trigger
+from headgate.coordinator.cut import Cut, Group, Staged
+from headgate.coordinator.messages import Acknowledged, StoreSnapshot, TakeSnapshot, Trigger
 from headgate_contract.ids import CheckpointId, VertexUid
-from headgate_contract.snapshot import SourceState, VertexState
+from headgate_contract.snapshot import ExternalizedCheckpointRetention, SourceState, VertexState
 
 
 class AckResult(enum.Enum):
@@ -74,6 +74,43 @@ class PendingCheckpoint:
         self.vertices.update(ack.vertices)
         self.sources.update(ack.sources)
         return AckResult.SUCCESS
+
+    def take(self, staged: Staged, due_ms: int) -> TakeSnapshot:
+        """Its barrier passes."""
+        return TakeSnapshot(
+            checkpoint=self.id,
+            kind=self.trigger.kind,
+            name=self.trigger.name,
+            cut=self.cut,
+            staged=staged,
+            target=self.trigger.target,
+            due_ms=due_ms,
+        )
+
+    def store(
+        self,
+        *,
+        groups: tuple[Group, ...],
+        committed: tuple[CheckpointId, ...],
+        retires: tuple[CheckpointId, ...],
+        retention: ExternalizedCheckpointRetention,
+    ) -> StoreSnapshot:
+        """All of its parts are there."""
+        return StoreSnapshot(
+            checkpoint=self.id,
+            kind=self.trigger.kind,
+            name=self.trigger.name,
+            origin=self.trigger.origin,
+            request=self.trigger.request,
+            cut=self.cut,
+            vertices=self.vertices,
+            sources=self.sources,
+            groups=groups,
+            committed=committed,
+            retires=retires,
+            retention=None if self.trigger.is_savepoint else retention,
+            target=self.trigger.target,
+        )
 
     def enter(self, state: PendingState) -> None:
         if state not in LEGAL[self.state]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
+from headgate.coordinator.messages import Trigger
 from headgate.coordinator.reasons import CheckpointFailureReason
 from headgate_contract.ids import CheckpointId
 from headgate_contract.settings import Settings
@@ -87,23 +89,25 @@ class HeldUpBarrier:
     """None with checkpointing off: then a barrier waits as long as it has to."""
     since_ms: int | None = None
     """From when on a barrier that may pass waits for the running step."""
+    trigger: Trigger | None = None
+    """Whose barrier that is: one that comes later and passes first has a time of its own."""
 
     @property
     def deadline_ms(self) -> int | None:
         return None if self.since_ms is None or self.timeout_ms is None else self.since_ms + self.timeout_ms
 
-    def look(self, waits: bool, now_ms: int) -> int | None:
-        """Note whether a barrier waits for a step; how long it has waited, if that is too long: then it begins anew."""
-        if not waits:
-            self.since_ms = None
+    def look(self, waiting: Collection[Trigger], now_ms: int) -> tuple[Trigger, int] | None:
+        """Note who waits for a step, the next one first; whose barrier has waited too long, and how long."""
+        if self.trigger not in waiting:
+            self.trigger = next(iter(waiting), None)
+            self.since_ms = None if self.trigger is None else now_ms
+        if self.trigger is None or self.since_ms is None or self.timeout_ms is None:
             return None
-        if self.since_ms is None:
-            self.since_ms = now_ms
-        waited = now_ms - self.since_ms
-        if self.timeout_ms is None or waited < self.timeout_ms:
+        expired, waited = self.trigger, now_ms - self.since_ms
+        if waited < self.timeout_ms:
             return None
-        self.since_ms = now_ms
-        return waited
+        self.trigger = self.since_ms = None
+        return expired, waited
 
 
 @dataclass

@@ -69,6 +69,10 @@ class CheckpointRequestDecider:
         """The first one has got what `look` said."""
         del self.waiting[0]
 
+    def expire(self, request: Trigger) -> None:
+        """It waited too long for the running step. A periodic one stands for all that follow: it goes on waiting."""
+        self.waiting = [other for other in self.waiting if other != request or other.is_periodic]
+
     def withdraw_periodic(self) -> list[Dropped]:
         """The scheduler has been shut down: nobody waits for its requests."""
         periodic = [request for request in self.waiting if request.is_periodic]

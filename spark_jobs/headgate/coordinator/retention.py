@@ -32,6 +32,10 @@ class CompletedCheckpointStore:
     def names(self) -> list[SavepointName]:
         return [ref.name for ref in self.snapshots if ref.name is not None]
 
+    def stays(self, checkpoint: CheckpointId) -> bool:
+        """Whether it is retained, also by the slot that is being written."""
+        return checkpoint not in self.retiring and any(ref.id == checkpoint for ref in self.snapshots)
+
     def retire_for(self, completing: SnapshotKind) -> tuple[CheckpointId, ...]:
         """A slot is about to be written: what it retires."""
         self.retiring = subsumed(self.snapshots, completing, self.keep, self.spared, self.claimed)

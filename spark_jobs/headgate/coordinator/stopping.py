@@ -21,10 +21,12 @@ class Stop:
     snapshot: SnapshotRef | None = None
     """What it ended with."""
 
+    def may_join(self, trigger: Trigger) -> bool:
+        """A stop is a stop; anything more would come behind the last barrier."""
+        return trigger.stop and not trigger.is_savepoint
+
     def join(self, trigger: Trigger) -> list[Action]:
-        """Somebody else asks: a stop is a stop, anything more is refused."""
-        if not trigger.stop or trigger.is_savepoint:
-            return refusal(trigger.request, "the stream is stopping: its last barrier has been asked for")
+        """Somebody else asks for the same: its end answers them."""
         self.also += [trigger.request] if trigger.request else []
         return []
 
@@ -37,19 +39,29 @@ class Stop:
             snapshot=snapshot.id,
             request=self.trigger.request,
             result=told,
+            also=tuple(Reply(request=other, done=True, result=told) for other in self.also),
         )
-        return [stopped, *(Reply(request=other, done=True, result=told) for other in self.also)]
+        return [stopped]
 
     def failed(self, why: str) -> list[Action]:
         """Its snapshot came to nothing: the others are told, as is the one who asked first."""
         return [reply for other in self.also for reply in refusal(other, why)]
 
-    def overtaken(self, why: str, *, good: bool) -> list[Action]:
-        """The stream ends otherwise than those wanted who had asked, perhaps with the last snapshot."""
+    @property
+    def _asked(self) -> list[RequestId]:
+        return [other for other in (self.trigger.request, *self.also) if other is not None]
+
+    def kept_promises(self) -> tuple[Reply, ...]:
+        """A cancel overtakes it: what those who asked are told once that is in the log, if the snapshot is there."""
+        if self.snapshot is None:
+            return ()
+        told = result_of(self.snapshot)
+        return tuple(Reply(request=other, done=True, result=told) for other in self._asked)
+
+    def overtaken(self, why: str, *, failed: bool) -> list[Action]:
+        """The stream ends otherwise than those wanted who had asked: what they are told of it at once."""
         first = refusal(self.trigger.request, why) if self.barrier_waits else []
         if self.snapshot is None:
             return [*first, *self.failed(why)]
-        asked = [other for other in (self.trigger.request, *self.also) if other is not None]
-        if good:
-            return [Reply(request=other, done=True, result=result_of(self.snapshot)) for other in asked]
+        asked = self._asked if failed else []  # after a cancel they are told that it is there
         return [reply for other in asked for reply in refusal(other, f"{why}; {self.snapshot} is complete")]

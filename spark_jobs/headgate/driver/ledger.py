@@ -310,6 +310,8 @@ class Ledger:
         self._insist("the end is written", lambda: self._append(record))
         if action.request is not None:
             self._reply(Reply(request=action.request, done=True, result=action.result))
+        for reply in action.also:
+            self._reply(reply)
         if action.retires:
             self._shared.confirm(())  # no increment is built on the newest one any more
             self.cleaner.dispose(action.retires)

@@ -111,9 +111,11 @@ class CoordinatorHarness(CoordinatorBooks):
             keep=CheckpointId(keep) if keep is not None else None,
             reason=id,
         )
-        if keep is not None:
+        actions = self.tell(trigger)
+        refused = any(isinstance(action, Reply) and action.request == id for action in actions)
+        if keep is not None and not refused:
             self.spared.add(CheckpointId(keep))
-        return self.tell(trigger)
+        return actions
 
     def cancel(self, id: str | None = None) -> list[Action]:
         """Somebody wants the end at once, without a snapshot."""
@@ -156,6 +158,8 @@ class CoordinatorHarness(CoordinatorBooks):
                 self.slots.append(action)
                 if action.request is not None:
                     self._answer(action.request, action)
+                for reply in action.also:
+                    self._answer(reply.request, reply)
             case Reply(request=request):
                 self._answer(request, action)
             case NotifyComplete() | NotifyAborted():

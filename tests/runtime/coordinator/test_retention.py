@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.coordinator.messages import BatchFailed, Cancel, WriteStopped
+from headgate.coordinator.messages import BatchFailed, Cancel, Reply, WriteStopped
 from headgate.coordinator.policy import CheckpointOptions
 from headgate.coordinator.retention import subsumed
+from headgate_contract.ids import RequestId
 from headgate_contract.settings import Settings
 from headgate_contract.snapshot import ExternalizedCheckpointRetention, SnapshotKind, SnapshotRef
 from tests.runtime.coordinator.world import World, checkpoint_ref, savepoint_ref
@@ -82,6 +83,45 @@ def test_what_is_to_be_restored_after_a_stop_is_not_retired_by_its_last_checkpoi
     assert world.kept_checkpoints == [3, 5]
 
 
+def refusal_of(world: World, id: str) -> str:
+    world.settle()
+    reply = world.replies[RequestId(id)]
+    assert isinstance(reply, Reply)
+    assert not reply.done
+    return reply.why
+
+
+def test_what_a_second_stop_wants_to_keep_is_kept_by_the_first() -> None:
+    world = retaining(1, [checkpoint_ref(3), checkpoint_ref(4)])
+    world.request("stop", stop=True)
+    world.request("restore", stop=True, keep=3)
+    world.complete(5)
+    assert world.completed[-1].retires == (4,)
+    reply = world.replies[RequestId("restore")]
+    assert isinstance(reply, Reply)
+    assert reply.done
+
+
+@pytest.mark.parametrize("stopping", [True, False], ids=["by a stop", "by a checkpoint"])
+def test_a_stop_that_is_to_keep_what_is_being_retired_stops_nothing(stopping: bool) -> None:
+    world = retaining(1, [checkpoint_ref(4)])
+    world.request("before", stop=stopping)
+    world.ack(5)
+    world.request("restore", stop=True, keep=4)
+    assert refusal_of(world, "restore") == "snapshot 4, which was to be kept, is not retained any more"
+    assert world.ended is stopping
+    world.request("again", stop=True, keep=4)
+    assert refusal_of(world, "again")
+
+
+def test_a_stop_that_is_to_keep_what_is_retired_stops_nothing() -> None:
+    world = retaining(1)
+    take(world, "cp1", "cp2")
+    world.request("restore", stop=True, keep=1)
+    assert refusal_of(world, "restore") == "snapshot 1, which was to be kept, is not retained any more"
+    assert world.coordinator.may_begin
+
+
 # ---- the end of the stream
 
 Retention = ExternalizedCheckpointRetention
@@ -148,3 +188,22 @@ def test_what_is_to_be_restored_next_is_not_retired_by_a_cancel_either() -> None
     stopped = world.slots[-1]
     assert isinstance(stopped, WriteStopped)
     assert stopped.retires == (2,)
+
+
+@pytest.mark.parametrize("storing", [True, False], ids=["being stored", "stored"])
+def test_a_cancel_does_not_retire_the_last_checkpoint_that_is_promised_to_who_asked_for_the_stop(storing: bool) -> None:
+    world = World(CheckpointOptions(interval_ms=None, retained=9, retention=Retention.DELETE_ON_CANCELLATION))
+    take(world, "cp1")
+    world.request("stop", stop=True)
+    world.ack(2)
+    if not storing:
+        world.carry_out()
+        world.deliver()
+    world.tell(Cancel())
+    world.settle()
+    stopped = world.slots[-1]
+    assert isinstance(stopped, WriteStopped)
+    assert stopped.retires == (1,)
+    reply = world.replies[RequestId("stop")]
+    assert isinstance(reply, Reply)
+    assert reply.result["snapshot"] == 2

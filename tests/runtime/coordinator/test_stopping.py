@@ -168,6 +168,9 @@ def test_a_second_stop_is_answered_by_the_end_of_the_first() -> None:
     assert isinstance(done, Reply)
     assert done.done
     assert done.result["snapshot"] == 1
+    last = world.slots[-1]
+    assert isinstance(last, WriteStopped)
+    assert last.also == (done,), "if that slot cannot be written, nobody is told that it was"
 
 
 def test_a_second_stop_fails_with_the_first() -> None:
@@ -269,6 +272,25 @@ def test_a_cancel_after_the_last_snapshot_does_not_take_it_back() -> None:
         done = answer(world, id)
         assert isinstance(done, Reply)
         assert done.result["name"] == "last"
+
+
+@pytest.mark.parametrize("cancelled", [False, True], ids=["stopped", "cancelled"])
+def test_nobody_is_told_of_an_end_with_the_last_snapshot_before_the_log_says_that_it_has_ended(cancelled: bool) -> None:
+    world = World(EVERY_SECOND)
+    world.request("stop", "last", stop=True)
+    world.request("me-too", stop=True)
+    world.ack(1)
+    world.carry_out()
+    world.deliver()
+    if cancelled:
+        world.tell(Cancel())
+    while not isinstance(world.slots[-1], WriteStopped):
+        assert world.replies == {}
+        world.carry_out()
+        while world.inbox:
+            world.deliver()
+    world.settle()
+    assert set(world.replies) == {"stop", "me-too"}
 
 
 @pytest.mark.parametrize("event", [Trigger(request=RequestId("late")), Cancel(request=RequestId("late"))])

@@ -94,15 +94,11 @@ def test_nobody_waits_for_a_deadline_at_which_nothing_can_happen() -> None:
     assert world.coordinator.next_deadline() == 2000 + EVERY_SECOND.timeout_ms, "the next waits for the one under way"
 
 
-@pytest.mark.parametrize("asked", [False, True], ids=["the interval", "a stop"])
-def test_a_step_that_lets_no_barrier_pass_is_a_checkpoint_that_expires(asked: bool) -> None:
+def test_a_step_that_lets_no_barrier_pass_is_a_checkpoint_that_expires() -> None:
     options = CheckpointOptions(interval_ms=1000, timeout_ms=5000, tolerable_failures=1)
     world = World(options)
     world.begin()
-    if asked:
-        world.request("stop", stop=True)
-    else:
-        world.pass_time(1000)
+    world.pass_time(1000)
     assert world.pass_time(4999) == []
     assert world.coordinator.next_deadline() == world.now_ms + 1
     world.pass_time(1)
@@ -118,7 +114,55 @@ def test_a_step_that_lets_no_barrier_pass_is_a_checkpoint_that_expires(asked: bo
         "1 may fail in a row (execution.checkpointing.tolerable-failed-checkpoints)"
     )
     assert world.ended
-    assert (RequestId("stop") in world.replies) is asked
+
+
+@pytest.mark.parametrize("name", ["mine", None], ids=["a savepoint", "a checkpoint"])
+def test_what_a_person_asked_for_expires_behind_a_long_step_for_them_and_not_for_the_stream(name: str | None) -> None:
+    world = World(CheckpointOptions(interval_ms=60_000, timeout_ms=5000, tolerable_failures=0))
+    world.begin()
+    world.request("asked", name)
+    world.pass_time(5000)
+    world.settle()
+    why = "it expired after 5000 ms: the running micro-batch let no barrier pass"
+    reply = world.replies[RequestId("asked")]
+    assert isinstance(reply, Reply)
+    assert (reply.done, reply.why) == (False, why)
+    assert world.aborted() == {1: why}
+    assert world.failures == []
+    world.finish()
+    assert world.pending == [], "it is not taken behind the refusal"
+
+
+def test_a_stop_behind_a_long_step_is_refused_and_the_stream_goes_on() -> None:
+    world = World(CheckpointOptions(interval_ms=6000, timeout_ms=5000, tolerable_failures=0))
+    world.begin()
+    world.request("stop", stop=True)
+    world.request("me-too", stop=True)
+    world.pass_time(5000)
+    world.settle()
+    assert {id for id, reply in world.replies.items() if isinstance(reply, Reply) and not reply.done} == {
+        "stop",
+        "me-too",
+    }
+    assert world.failures == []
+    world.finish()
+    assert world.coordinator.may_begin
+    world.pass_time(6000)
+    assert world.pending == [2], "with periodic checkpoints"
+
+
+def test_a_savepoint_that_comes_later_has_a_time_of_its_own_and_gives_the_stream_none() -> None:
+    world = World(CheckpointOptions(interval_ms=1000, timeout_ms=5000, tolerable_failures=1))
+    world.begin()
+    world.pass_time(1000)
+    world.pass_time(4000)
+    world.request("late", "late")
+    world.pass_time(1000)
+    world.settle()
+    assert list(world.aborted()) == [1]
+    assert world.replies == {}, "what has expired is the periodic one"
+    world.finish()
+    assert world.attempts[world.open_attempts[0].take.checkpoint].take.name == "late"
 
 
 def test_a_long_step_that_ends_in_time_is_no_failure_and_neither_is_one_without_checkpointing() -> None:

@@ -308,6 +308,18 @@ def test_a_stop_is_a_slot_and_an_answer(world: LedgerWorld) -> None:
     assert world.ends == [None]
 
 
+@pytest.mark.parametrize("fault", ["none", "fenced", "refused"])
+def test_whoever_joined_a_stop_is_told_that_it_is_done_once_the_log_says_so(fault: str, world: LedgerWorld) -> None:
+    complete(world, 1)
+    if fault == "fenced":
+        world.start(2)
+    if fault == "refused":
+        world.faults.refused = [f"create streams/{STREAM}/slots"]
+    world.do(replace(stopped("stop"), also=(reply("me-too"),)))
+    answers = [world.answer(id) for id in ("stop", "me-too")]
+    assert [answer is not None and answer.outcome is Outcome.DONE for answer in answers] == [fault == "none"] * 2
+
+
 def test_after_its_end_a_driver_only_answers(world: LedgerWorld) -> None:
     world.do(stopped(), snapshot(2), commit(1), reply("also-stopping"))
     assert len(world.records) == 2
