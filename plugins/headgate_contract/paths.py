@@ -111,7 +111,24 @@ def directory_url(text: str) -> str:
         plain = f"file://{plain}"
     if "://" not in plain or plain.endswith(":/"):
         raise BadInput(f"{text!r} is no directory's URL", hint="write it like s3://bucket/folder or /mnt/folder")
-    return plain.replace("s3a://", "s3://", 1)
+    return checked_url(plain)
+
+
+def checked_url(url: str) -> str:
+    """`url`, if a store can be there. It is stored and shown, so one that carries credentials is refused, masked."""
+    plain = url.replace("s3a://", "s3://", 1)
+    scheme, _, rest = plain.partition("://")
+    authority = rest.partition("/")[0]
+    if "@" in authority or ":" in authority:  # a secret may have a slash in it: the @ comes later then
+        raise BadInput(
+            f"the place '{scheme}://...' carries credentials or a port",
+            hint="give credentials and the endpoint as the root's are given, and write s3://bucket/folder",
+        )
+    if scheme not in ("file", "s3", "memory"):
+        raise BadInput(f"{url!r} is on {scheme!r}, where nothing can be stored", hint="use file:// or s3://")
+    if scheme == "file" and authority not in ("", "localhost"):
+        raise BadInput(f"{url!r} is no local folder", hint="write file:///folder with three slashes, or /folder")
+    return plain
 
 
 def snapshot_at(url: str) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from headgate_contract.catalogue import Catalogue
 from headgate_contract.errors import BadInput, ObjectMissing, RestoreRefused, SnapshotUnknown
 from headgate_contract.ids import CheckpointId, SavepointName
-from headgate_contract.paths import METADATA, directory_url, snapshot_at
+from headgate_contract.paths import METADATA, checked_url, directory_url, snapshot_at
 from headgate_contract.restore import ClaimMode, Located
 from headgate_contract.snapshot import SnapshotRef, read_metadata
 from headgate_contract.store import ObjectStore
@@ -73,12 +73,14 @@ def locate(store: ObjectStore, catalogue: Catalogue, place: Located) -> Snapshot
 
 def absolute_directory(text: str) -> str:
     """The URL of a directory that a person names: a relative path is meant from here. Raises BadInput."""
+    if not text.strip():
+        raise BadInput("no directory is named", hint="write a URL or a path, or leave it out")
     return directory_url(text if "://" in text else str(Path(text).expanduser().absolute()))
 
 
 def _url(text: str, root: str) -> str:
     if "://" in text:
-        return text.replace("s3a://", "s3://", 1)
+        return checked_url(text)
     if text.startswith(("/", "./", "../", "~")):
         return f"file://{Path(text).expanduser().absolute().resolve()}"
     return f"{root}/{text}"

@@ -172,6 +172,12 @@ class Explanation:
     """How long it would take; None while nothing was measured that tells."""
 
     @property
+    def keeps(self) -> CheckpointId | None:
+        """What the last checkpoint of a life that is stopped for this must not retire; one from elsewhere it cannot."""
+        decision = self.decision
+        return decision.snapshot.id if isinstance(decision, RestoreFrom) and not decision.snapshot.foreign else None
+
+    @property
     def restores(self) -> CheckpointId | None:
         """The snapshot that the next start would restore."""
         return self.decision.snapshot.id if isinstance(self.decision, RestoreFrom) else None

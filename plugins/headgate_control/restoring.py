@@ -12,7 +12,7 @@ from pathlib import Path
 from headgate_contract.catalogue import Catalogue
 from headgate_contract.ids import StreamName
 from headgate_contract.records import Deployed
-from headgate_contract.restore import Named
+from headgate_contract.restore import Located, Named
 from headgate_contract.store import ObjectStore
 from headgate_control.catalogues import Catalogues
 from headgate_control.deploy import Deployer, check_unchanged
@@ -49,7 +49,7 @@ class Restorer:
             found = explain(self.store, catalogue, number, rescaled or deployed, order.question, live=status.live)
             check_restorable(found, order.question)
             if status.live:
-                keep = found.restores if isinstance(order.question.wanted, Named) else None
+                keep = found.keeps if isinstance(order.question.wanted, (Named, Located)) else None
                 self.stopper.stop(stream, StopOrder(by=order.by, savepoint=savepoint_first, keep=keep))
         if rescaled is not None:
             with self.journal.action(stream, "deploy", order.by, {"parallelism": parallelism}, rescaled.job) as note:

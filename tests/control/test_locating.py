@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +13,9 @@ from headgate_contract.errors import BadInput, CorruptObject, RestoreRefused, Sn
 from headgate_contract.heartbeats import StreamState
 from headgate_contract.ids import CheckpointId, Generation, SavepointName, StreamName
 from headgate_contract.restore import ClaimMode, Located, Refuse, RestoreFrom
+from headgate_contract.settings import Settings
 from headgate_contract.snapshot import SnapshotRef, SourceState
-from headgate_control.locating import snapshot_named
+from headgate_control.locating import absolute_directory, snapshot_named
 from tests.control.command_line import Cli
 from tests.control.world import STREAM, World, ids
 
@@ -184,3 +186,35 @@ def test_only_a_savepoint_can_be_claimed_and_of_an_own_one_not_a_copy(world: Wor
     assert "a checkpoint belongs to its own stream (claim mode CLAIM)" in foreign.reason
     assert cli("explain", STREAM, "--from", "before", "--claim-mode", "legacy").code == 2
     assert "becomes the stream's" in cli("explain", STREAM, "--from", "before", "--claim-mode", "claim").all
+
+
+@pytest.mark.parametrize("url", ["s3://KEY:SECRET@bucket/x", "s3a://KEY:SE/CRET@bucket/x", "s3://SECRET@bucket/x"])
+def test_a_place_that_carries_credentials_is_refused_and_not_shown(world: World, url: str) -> None:
+    world.deployed()
+    asked: list[Callable[[], object]] = [
+        lambda: absolute_directory(url),
+        lambda: Settings({"execution.checkpointing.savepoint-dir": url}),
+        lambda: world.control().explain(STREAM, snapshot=Located(url)),
+    ]
+    for ask in asked:
+        with pytest.raises(BadInput, match="carries credentials") as refused:
+            ask()
+        assert "SE" not in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["", " ", "gs://bucket/x", "file://relative/x", "http://host/x"])
+def test_a_directory_where_nothing_can_be_stored_is_refused_at_once(text: str) -> None:
+    with pytest.raises(BadInput):
+        absolute_directory(text)
+
+
+def test_an_own_snapshot_is_kept_over_the_stop_before_its_restore_and_a_foreign_one_has_no_number_to_keep(
+    world: World,
+) -> None:
+    own = two_checkpoints_and_a_savepoint(world)
+    theirs = two_checkpoints_and_a_savepoint(world, OTHER)
+    explained = world.control().explain(STREAM, snapshot=Located(world.catalogue().completed[0].folder))
+    assert explained.keeps == 1
+    assert world.control().explain(STREAM, snapshot=Located(own.folder)).keeps == own.id
+    foreign = world.control().explain(STREAM, snapshot=Located(theirs.folder))
+    assert (foreign.restores is not None, foreign.keeps) == (True, None)

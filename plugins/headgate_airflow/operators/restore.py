@@ -79,8 +79,7 @@ class RestoreStream(LaunchingOperator, AskingOperator):
         if isinstance(explained.decision, Refuse):
             raise RestoreRefused(f"stream {self.stream} is not restored: {explained.decision.reason}")
         self.log.info("stream %s: %s", self.stream, explained.decision.reason)
-        named = named_snapshot(self.snapshot)
-        return explained.restores if named is not None and not isinstance(named, Located) else None
+        return explained.keeps if named_snapshot(self.snapshot) is not None else None
 
     def _stop_first(self, control: Control, me: TaskIdentity, until: float, keep: CheckpointId | None) -> None:
         savepoint = flag(self.savepoint_first, "savepoint_first")

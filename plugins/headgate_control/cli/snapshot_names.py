@@ -14,7 +14,8 @@ FROM = Annotated[
     str | None,
     typer.Option(
         "--from",
-        help="The snapshot's id, the savepoint's name, or the URL of its folder [default: the newest].",
+        help="The snapshot's id, the savepoint's name, or the URL of its folder; a path is below the "
+        "root, with ./ or / in front a local one [default: the newest].",
         metavar="ID|NAME|URL",
     ),
 ]
