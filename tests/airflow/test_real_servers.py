@@ -116,7 +116,7 @@ def test_marking_a_waiting_start_as_failed_asks_the_driver_to_stop_and_clearing_
     assert len(fleet.catalogue("slow").generations) == 1
 
     airflow.api("PATCH", f"/dags/headgate_start/dagRuns/{run}/taskInstances/start", {"new_state": "failed"})
-    wait_until(lambda: fleet.control.status("slow").stop_wanted is not None, "the wish to stop", timeout_s=60)
+    wait_until(lambda: fleet.control.status("slow").stop_wanted is not None, "the wish to stop", timeout_s=150)
     (fleet.folder / "go").touch()
     fleet.wait_for("slow", Condition.STOPPED)
 

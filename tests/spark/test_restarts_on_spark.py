@@ -162,14 +162,18 @@ def test_storage_that_takes_nothing_is_tried_until_it_does(fragile: Fragile) -> 
     assert "File too large" in fragile.restarted(before)
 
 
+def command_line(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:  # a worker's child that has just ended
+        return ""
+
+
 def test_an_executor_that_dies_is_survived(tmp_path: Path) -> None:
     fragile = Fragile(tmp_path, {"spark.master": "local-cluster[2,1,1024]", "spark.executor.memory": "512m"})
     try:
-        executors = [
-            child
-            for child in psutil.Process(fragile.launched.process.pid).children(recursive=True)
-            if "CoarseGrainedExecutorBackend" in " ".join(child.cmdline())
-        ]
+        children = psutil.Process(fragile.launched.process.pid).children(recursive=True)
+        executors = [child for child in children if "CoarseGrainedExecutorBackend" in command_line(child)]
         assert len(executors) == 2
         fragile.write(20)
         os.kill(executors[0].pid, signal.SIGKILL)

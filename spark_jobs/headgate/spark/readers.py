@@ -80,7 +80,7 @@ class FilesReader(Reader):
         if "://" not in path:
             absolute = Path(path).expanduser().absolute()
             if not absolute.is_dir():
-                raise JobInvalid(
+                raise StreamFailed(  # it may come back, as what is mounted does
                     f"the source folder {absolute} does not exist", hint="create it, or deploy from the right folder"
                 )
             if set("{}[]*?\\") & set(str(absolute)):

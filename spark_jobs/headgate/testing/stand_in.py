@@ -24,7 +24,7 @@ from headgate.source.positions import FileListBook, PositionBook
 from headgate.state.key_groups import key_group, subtask_of
 from headgate.step.operators import HASH
 from headgate.step.task import StepAck, StepTask, run
-from headgate_contract.errors import JobInvalid
+from headgate_contract.errors import JobInvalid, StreamFailed
 
 _POLL_S = 0.05
 
@@ -63,7 +63,7 @@ class StandInEngine(Engine):
 
     def open(self) -> None:
         if not self._folder.is_dir():
-            raise JobInvalid(f"the source folder {self._folder} does not exist")
+            raise StreamFailed(f"the source folder {self._folder} does not exist")
 
     def begin(self, position: Json, handler: Callable[[MicroBatch], None]) -> None:
         if not position.get("initial"):

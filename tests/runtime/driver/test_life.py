@@ -20,7 +20,7 @@ from headgate.sink.files_committer import FilesCommitter
 from headgate.step.operators import Keyed
 from headgate.step.task import StepAck, StepTask
 from headgate.testing.stand_in import StandInEngine
-from headgate_contract.errors import Fenced, JobInvalid, RestoreRefused, SinkFailed, StreamFailed
+from headgate_contract.errors import Fenced, RestoreRefused, SinkFailed, StreamFailed
 from headgate_contract.heartbeats import StreamState
 from headgate_contract.history import read_history
 from headgate_contract.ids import CheckpointId, SavepointName
@@ -256,7 +256,7 @@ def test_a_subtask_that_does_not_acknowledge_fails_the_life(world: LifeWorld) ->
 def test_an_engine_that_cannot_be_opened_fails_the_life_before_anything_is_read(world: LifeWorld) -> None:
     (world.base / "in").rmdir()
     error = world.begin().wait()
-    assert isinstance(error, JobInvalid)
+    assert isinstance(error, StreamFailed)
     assert "does not exist" in str(error)
 
 
