@@ -112,10 +112,10 @@ class CoordinatorHistory(RuleBasedStateMachine):
         self.world.request(self.next_request(), name)
 
     @precondition(lambda self: self.steps > 6)
-    @rule(name=st.sampled_from([None, "last", "a"]), asked=st.booleans())
-    def ask_to_stop(self, name: str | None, asked: bool) -> None:
+    @rule(name=st.sampled_from([None, "last", "a"]), asked=st.booleans(), keep=st.sampled_from([None, 3, 5, 7, 9]))
+    def ask_to_stop(self, name: str | None, asked: bool, keep: int | None) -> None:
         if asked:
-            self.world.request(self.next_request(), name, stop=True)
+            self.world.request(self.next_request(), name, stop=True, keep=keep)
         else:
             self.world.tell(Trigger(stop=True, reason="SIGTERM"))
 
@@ -189,6 +189,8 @@ class CoordinatorHistory(RuleBasedStateMachine):
 
     def check_books(self, world: World) -> None:
         assert set(world.replies) == world.requests, "everybody has an answer"
+        gone = {id for slot in world.slots for id in slot.retires}
+        assert not gone & world.spared, "what a stop was to keep is there"
         last = world.slots[-1] if world.slots else None
         assert bool(world.failures) != isinstance(last, WriteStopped), "it ends once: stopped or failed"
         done = [number for numbers in world.groups().values() for number in numbers]
