@@ -9,7 +9,7 @@ from headgate_contract.catalogue import Catalogue
 from headgate_contract.errors import BadInput, ObjectMissing, RestoreRefused, SnapshotUnknown
 from headgate_contract.ids import CheckpointId, SavepointName
 from headgate_contract.paths import METADATA, checked_url, directory_url, snapshot_at
-from headgate_contract.restore import ClaimMode, Located
+from headgate_contract.restore import ClaimMode, Located, RestoreFrom
 from headgate_contract.snapshot import SnapshotRef, read_metadata
 from headgate_contract.store import ObjectStore
 from headgate_contract.wire import sha256
@@ -52,7 +52,8 @@ def locate(store: ObjectStore, catalogue: Catalogue, place: Located) -> Snapshot
     for own in catalogue.completed:
         if (own.id, own.generation, own.metadata_sha256) == (metadata.id, metadata.generation, sha256(data)):
             return replace(own, location=root, folder=folder)
-    if metadata.stream == catalogue.stream and catalogue.generation(metadata.generation) is not None:
+    may_be_own = metadata.stream == catalogue.stream and catalogue.generation(metadata.generation) is not None
+    if may_be_own and not _was_foreign(catalogue, sha256(data)):
         raise RestoreRefused(
             f"{place.url} is snapshot {metadata.id} of a stream {metadata.stream}, and the log of this one does not "
             "tell of it: it was never completed, or is of another stream of that name",
@@ -69,6 +70,12 @@ def locate(store: ObjectStore, catalogue: Catalogue, place: Located) -> Snapshot
         location=root,
         foreign=True,
     )
+
+
+def _was_foreign(catalogue: Catalogue, metadata_sha256: str) -> bool:
+    """Whether a generation of this log was started from these very bytes, as from another log."""
+    bases = (start.decision.snapshot for start in catalogue.generations if isinstance(start.decision, RestoreFrom))
+    return any(base.foreign and base.metadata_sha256 == metadata_sha256 for base in bases)
 
 
 def absolute_directory(text: str) -> str:

@@ -218,3 +218,19 @@ def test_an_own_snapshot_is_kept_over_the_stop_before_its_restore_and_a_foreign_
     assert world.control().explain(STREAM, snapshot=Located(own.folder)).keeps == own.id
     foreign = world.control().explain(STREAM, snapshot=Located(theirs.folder))
     assert (foreign.restores is not None, foreign.keeps) == (True, None)
+
+
+def test_a_savepoint_of_the_same_name_on_another_root_is_restored_there_as_often_as_one_likes(
+    world: World, tmp_path: Path
+) -> None:
+    taken = two_checkpoints_and_a_savepoint(world)
+    world.root.rename(tmp_path / "old-root")
+    world.root.mkdir()
+    world.deployed()
+    place = Located(f"{tmp_path}/old-root/{taken.folder}")
+    control = world.control()
+    control.restore(STREAM, snapshot=place)
+    again = control.explain(STREAM, snapshot=place).decision
+    assert isinstance(again, RestoreFrom)
+    assert again.snapshot.foreign
+    control.cancel(STREAM)
