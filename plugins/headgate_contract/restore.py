@@ -226,7 +226,7 @@ def _named(facts: RestoreFacts, name: CheckpointId | SavepointName | SnapshotRef
         gone = [other for other in catalogue.completed if name in (other.id, other.name)]
         what = f"{gone[-1]} is retired: its files may be gone" if gone else f"there is no snapshot {name}"
         return _with_alternatives(facts, what, ())
-    why = facts.damaged.get(ref.id)
+    why = _fault(facts, ref)
     if why is None and facts.claim_mode is ClaimMode.CLAIM:
         why = _not_to_be_claimed(catalogue, ref)
     if why is not None:

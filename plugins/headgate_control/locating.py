@@ -34,7 +34,8 @@ def locate(store: ObjectStore, catalogue: Catalogue, place: Located) -> Snapshot
     """The snapshot that lies there. Raises SnapshotUnknown, naming the place, if there is none.
 
     One that this stream completed itself is the same wherever it was copied to. Any other is given a number of its own
-    here, above all that were given: its own would mean another snapshot in this log.
+    here, above all that were given: its own would mean another snapshot in this log. It keeps that number for as
+    long as it lies there.
     """
     location, folder = snapshot_at(_url(place.url, store.url))
     if f"{location}/".startswith(f"{store.url}/"):
@@ -59,7 +60,7 @@ def locate(store: ObjectStore, catalogue: Catalogue, place: Located) -> Snapshot
             "tell of it: it was never completed, or is of another stream of that name",
             hint="deploy the job under another name, and restore it there",
         )
-    return SnapshotRef(
+    brought = SnapshotRef(
         catalogue.next_checkpoint,
         metadata.kind,
         metadata.generation,
@@ -70,6 +71,10 @@ def locate(store: ObjectStore, catalogue: Catalogue, place: Located) -> Snapshot
         location=root,
         foreign=True,
     )
+    for known in catalogue.restored:
+        if replace(known, id=brought.id) == brought:
+            return known  # under two numbers, the retirement of one would delete the files of the other
+    return brought
 
 
 def _was_foreign(catalogue: Catalogue, metadata_sha256: str) -> bool:

@@ -12,6 +12,7 @@ import pytest
 from headgate_contract.errors import BadInput, CorruptObject, RestoreRefused, SnapshotUnknown
 from headgate_contract.heartbeats import StreamState
 from headgate_contract.ids import CheckpointId, Generation, SavepointName, StreamName
+from headgate_contract.records import Retired
 from headgate_contract.restore import ClaimMode, Located, Refuse, RestoreFrom
 from headgate_contract.settings import Settings
 from headgate_contract.snapshot import SnapshotRef, SourceState
@@ -234,3 +235,14 @@ def test_a_savepoint_of_the_same_name_on_another_root_is_restored_there_as_often
     assert isinstance(again, RestoreFrom)
     assert again.snapshot.foreign
     control.cancel(STREAM)
+
+
+def test_of_a_retired_one_nothing_is_restored_by_its_place_either_but_from_a_copy(world: World) -> None:
+    first = two_checkpoints_and_a_savepoint(world)
+    shutil.copytree(world.root / first.folder, world.folder / "copy")
+    world.decide(Retired(snapshots=(first.id,), by="anna", reason="old", at_ms=1))
+    refused = world.control().explain(STREAM, snapshot=Located(first.folder)).decision
+    assert isinstance(refused, Refuse)
+    assert "it is retired: its files may be gone" in refused.reason
+    copied = world.control().explain(STREAM, snapshot=Located(f"{world.folder}/copy")).decision
+    assert isinstance(copied, RestoreFrom)

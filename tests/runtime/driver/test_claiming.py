@@ -10,7 +10,7 @@ import pytest
 from headgate.recovery.fetch import SnapshotFiles
 from headgate_contract.ids import CheckpointId
 from headgate_contract.mailbox import RequestKind
-from headgate_contract.restore import ClaimMode, Located, RestoreFrom
+from headgate_contract.restore import ClaimMode, Located, Named, Refuse, RestoreFrom
 from headgate_contract.snapshot import SnapshotRef
 from headgate_control.locating import locate
 from tests.runtime.driver.life_world import STREAM, LifeWorld, Running
@@ -119,6 +119,35 @@ def test_a_savepoint_of_elsewhere_that_was_claimed_goes_too_over_a_crash_and_a_d
     assert other.catalogue.claimed == ()
     assert life.stop() is None
     assert other.begin().stop() is None
+
+
+def test_f144_one_that_is_named_again_by_its_place_is_the_same_and_refused_once_it_is_subsumed(
+    world: LifeWorld, tmp_path: Path
+) -> None:
+    world.settings |= BY_HAND | {"execution.checkpointing.num-retained": "2"}
+    world.write(2)
+    life = world.begin()
+    life.read_all()
+    place = tmp_path / "copy"
+    shutil.copytree(world.base / "root" / take(life, "before", RequestKind.SAVEPOINT).folder, place)
+    assert life.stop() is None
+    shutil.copytree(place, tmp_path / "kept")
+    other = LifeWorld(tmp_path / "other")
+    other.settings |= world.settings
+    other.inputs, other.written = world.inputs, world.written
+    first = locate(other.store, other.catalogue, Located(str(place)))
+    life = other.begin(first, claims=True)
+    assert life.stop() is None
+    assert locate(other.store, other.catalogue, Located(str(place))) == first, "it has one number for all"
+    life = other.begin(first)
+    take(life, "one")
+    assert life.stop() is None
+    shutil.copytree(tmp_path / "kept", place, dirs_exist_ok=True)  # as if the driver had died before it deleted it
+    refused = other.decide(Named(locate(other.store, other.catalogue, Located(str(place)))))
+    assert isinstance(refused, Refuse)
+    assert "it is retired: its files may be gone" in refused.reason
+    assert other.begin().stop() is None
+    until(lambda: not place.exists(), "and the next life deletes it")
 
 
 def test_what_is_not_claimed_stays_for_ever(world: LifeWorld) -> None:
