@@ -231,9 +231,7 @@ class Ledger:
         data = metadata.encode()
         self._points.reach("before-metadata")
         try:
-            store = self._store if action.target is None else self._store.elsewhere(action.target)
-            if not store.create(f"{folder}/{METADATA}", data):
-                raise StorageError(f"{folder}/{METADATA} exists already")
+            self._write_metadata(action, f"{folder}/{METADATA}", data)
         except (StorageError, BadInput) as error:
             with suppress(StorageError):
                 self.check_not_fenced()
@@ -267,6 +265,24 @@ class Ledger:
         unneeded = self._shared.register(action.checkpoint, metadata.handles() if action.name is None else ())
         self.cleaner.delete(unneeded, f"checkpoint {action.checkpoint} does not need them any more")
         self._post(Stored(checkpoint=action.checkpoint, snapshot=snapshot, slot=slot))
+
+    def _write_metadata(self, action: StoreSnapshot, path: str, data: bytes) -> None:
+        store = self._store if action.target is None else self._store.elsewhere(action.target)
+        try:
+            created = store.create(path, data)
+        except StorageError:
+            self._unwrite(store, path)
+            raise
+        if not created:
+            raise StorageError(f"{path} exists already")
+
+    def _unwrite(self, store: ObjectStore, path: str) -> None:
+        """It may be there for all that: nobody is to find metadata whose files go. Its folder is this attempt's own."""
+        try:
+            self.check_not_fenced()
+            store.delete(path)
+        except StorageError as error:
+            log.warning("whether %s is there is not known: %s", path, error)
 
     # ---- commit
 

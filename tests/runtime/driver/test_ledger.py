@@ -161,7 +161,7 @@ def test_metadata_whose_fate_is_unknown_does_not_keep_its_name_from_a_second_try
     world.store.lost = (UPGRADE,)
     world.do(snapshot(1, "upgrade"))
     assert isinstance(world.event(), StoreFailed)
-    assert world.plain.stat(UPGRADE) is not None, "the next life finds it"
+    assert world.plain.stat(UPGRADE) is None, "its files go: nobody is to find it"
     world.do(snapshot(2, "upgrade"))
     assert isinstance(world.event(), Stored)
 
