@@ -69,14 +69,13 @@ class Restorer:
         metadata = self._fitting(as_brought(files.metadata(), files.ref)) if files is not None else None
         opened = self._open_meanwhile()
         cut = self._restore_cut(files, metadata)
-        all_named = self._register_retained()
+        self._register_retained()
         for end in self._setup.plan.sinks:
             end.vertex.sink.check()
         opened()
         if metadata is not None:
             self._check_state(metadata)
-        named = self._shared.named() if all_named else None
-        left = leftovers(self._setup.store, self._setup.catalogue, self._generation, named)
+        left = leftovers(self._setup.store, self._setup.catalogue, self._generation, self._shared.named())
         self._ledger.check_not_fenced()  # after the listing: so nothing in it is a successor's
         self._ledger.cleaner.delete(left, "earlier lives left them, and no snapshot names them")
         history = sink_history(self._setup.store, self._setup.catalogue, ref, metadata, self._shape.former)
@@ -156,25 +155,23 @@ class Restorer:
             declared = keyed.operator.descriptors(keyed.keys, schema)
             check_restorable(keyed.uid, metadata.vertices[keyed.uid].descriptors, declared)
 
-    def _register_retained(self) -> bool:
-        """Note which files the retained snapshots need; False if that of one of them is not known.
+    def _register_retained(self) -> None:
+        """Note which files the retained snapshots need. If that is not known of one, this life deletes no shared file.
 
         A savepoint needs none but its own, wherever it lies: it is not read.
         """
-        all_named = True
         for ref in self._setup.catalogue.snapshots:
             self._folders[ref.id] = ref.folder
             try:
                 handles = SnapshotFiles(self._setup.store, ref).metadata().handles() if ref.name is None else ()
             except SnapshotDamaged as error:
                 log.warning("%s is damaged: none of its files will be deleted: %s", ref, error)
-                all_named = False
+                self._shared.miss()
                 continue
             self._shared.register(ref.id, handles)
         for ref in self._setup.catalogue.claims:
             self._ledger.cleaner.claim(ref)
         self._ledger.cleaner.dispose(self._register_retired())
-        return all_named
 
     def _register_retired(self) -> list[CheckpointId]:
         """The retired checkpoints whose files an earlier life had not deleted when it ended."""

@@ -15,6 +15,7 @@ class SharedFiles:
     def __init__(self) -> None:
         self._files: dict[CheckpointId, frozenset[str]] = {}
         self._confirmed: dict[str, StateHandle] = {}
+        self._all_known = True
         self._lock = threading.Lock()
 
     def register(self, snapshot: CheckpointId, handles: Iterable[StateHandle]) -> list[str]:
@@ -23,6 +24,11 @@ class SharedFiles:
             before = self._files.get(snapshot, frozenset())
             self._files[snapshot] = frozenset(handle.path for handle in handles)
             return self._unneeded(before)
+
+    def miss(self) -> None:
+        """What some retained snapshot needs cannot be read: from now on any file may be one of its files."""
+        with self._lock:
+            self._all_known = False
 
     def confirm(self, handles: Iterable[StateHandle]) -> None:
         """These are the files of the newest CONFIRMED checkpoint: the base of the next increment."""
@@ -38,11 +44,13 @@ class SharedFiles:
         with self._lock:
             return self._unneeded(self._files.pop(snapshot, frozenset()))
 
-    def named(self) -> frozenset[str]:
-        """All files that a snapshot needs."""
+    def named(self) -> frozenset[str] | None:
+        """All files that a snapshot needs, or None if that is not known of all."""
         with self._lock:
-            return frozenset().union(*self._files.values())
+            return frozenset().union(*self._files.values()) if self._all_known else None
 
     def _unneeded(self, files: frozenset[str]) -> list[str]:
+        if not self._all_known:
+            return []
         base = {handle.path for handle in self._confirmed.values()}
         return sorted(files - base - frozenset().union(*self._files.values()))

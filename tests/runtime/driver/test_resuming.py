@@ -11,10 +11,12 @@ import pytest
 
 import headgate
 from headgate.job.plan import LinearPlan, linear_plan
+from headgate.recovery.fetch import SnapshotFiles
 from headgate.sink.files_committer import FilesCommitter
 from headgate_contract.errors import Fenced, RestoreRefused, SinkFailed, StreamFailed
 from headgate_contract.history import read_history
 from headgate_contract.mailbox import Outcome, RequestKind
+from headgate_contract.paths import METADATA
 from headgate_contract.records import SnapshotCompleted, Stopped
 from tests.runtime.driver.life_world import NUMBERED, STREAM, LifeWorld, number
 from tests.runtime.driver.waiting import until
@@ -202,3 +204,28 @@ def test_f158_resumed_by_hand_from_retained_checkpoints_several_times_in_a_row_o
         world.check_output()
         newest, *_, oldest = (ref.id for ref in world.catalogue.snapshots)
         chosen = oldest if turn % 2 else newest
+
+
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+def test_f67_what_a_retained_checkpoint_shares_whose_metadata_cannot_be_read_stays_with_it(
+    world: LifeWorld, backend: str
+) -> None:
+    world.settings |= BY_HAND | {"execution.checkpointing.num-retained": "5", "state.backend.type": backend}
+    world.write(2)
+    life = world.begin()
+    life.read_all()
+    for asked in ("one", "two"):
+        life.ask(asked, RequestKind.CHECKPOINT)
+        assert life.answer(asked).outcome is Outcome.DONE
+    assert life.stop() is None
+    *unread, first = world.catalogue.snapshots
+    needed = {handle.path for ref in unread for handle in SnapshotFiles(world.store, ref).metadata().handles()}
+    whole = {f"{ref.folder}/{METADATA}": world.store.read(f"{ref.folder}/{METADATA}") for ref in unread}
+    for path in whole:
+        world.store.replace(path, b"torn")
+    life = world.begin(first.id, {"execution.checkpointing.num-retained": "3"})
+    life.ask("three", RequestKind.CHECKPOINT)
+    assert life.answer("three").outcome is Outcome.DONE
+    until(lambda: world.store.stat(f"{first.folder}/{METADATA}") is None, "the oldest is retired and deleted")
+    assert life.stop() is None
+    assert needed <= world.shared_files()
