@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from headgate_contract.catalogue import Catalogue
-from headgate_contract.errors import CorruptObject, ObjectMissing
+from headgate_contract.errors import BadInput, CorruptObject, ObjectMissing
 from headgate_contract.fitting import JobShape, as_brought, fit
 from headgate_contract.ids import CheckpointId, Generation, VertexUid
 from headgate_contract.paths import METADATA
@@ -49,6 +49,11 @@ class Question:
     accept_duplicates: bool = False
     allow_non_restored_state: bool = False
     claim_mode: ClaimMode = ClaimMode.NO_CLAIM
+    """Of the snapshot that is named."""
+
+    def __post_init__(self) -> None:
+        if self.claim_mode is ClaimMode.CLAIM and not isinstance(self.wanted, Named | Located):
+            raise BadInput("what is to be claimed is not named", hint="name the savepoint, or leave the claim mode out")
 
 
 def explain(

@@ -6,15 +6,18 @@ import os
 import shutil
 import signal
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headgate_airflow.operators.restore import named_snapshot
+from headgate_airflow.operators.savepoint import Savepoint
 from headgate_airflow.operators.stop import StopStream
 from headgate_airflow.triggers import answer
 from headgate_contract.errors import InvalidName
 from headgate_contract.restore import ClaimMode, Located, RestoreFrom
+from headgate_contract.snapshot import SnapshotRef
 from headgate_control import Condition
 from tests.airflow.runs import FLEET, asset_events, load_dag, run_dag
 from tests.airflow.small_fleet import SmallFleet, wait_until
@@ -96,6 +99,25 @@ def test_a_savepoint_is_taken_and_told_to_whom_it_may_concern(fleet: SmallFleet)
     assert asset_events("headgate-savepoint-counts")[-1] == taken
 
 
+def test_a_savepoint_where_only_the_driver_sees_it_is_told_all_the_same(
+    fleet: SmallFleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def from_another_host(self: Savepoint, taken: SnapshotRef) -> dict[str, Any]:
+        shutil.rmtree(tmp_path / "backup")
+        return described(self, taken)
+
+    fleet.start("counts")
+    described = Savepoint.described
+    monkeypatch.setattr(Savepoint, "described", from_another_host)
+    about = {"name": "away", "target_directory": f"file://{tmp_path}/backup"}
+    run = run_dag(load_dag(FLEET, "headgate_savepoint"), COUNTS | about)
+    assert run.state == "success"
+    taken = run.returned("savepoint")
+    assert taken["folder"].startswith(f"file://{tmp_path}/backup/")
+    assert (taken["size"], taken["records"], taken["watermark_ms"]) == (None, None, None)
+    assert asset_events("headgate-savepoint-counts")[-1] == taken
+
+
 def test_a_cleared_savepoint_finds_its_first_request_and_answer(fleet: SmallFleet) -> None:
     fleet.start("counts")
     dag = load_dag(FLEET, "headgate_savepoint")
@@ -131,6 +153,10 @@ def test_a_stop_takes_a_last_savepoint_and_is_safe_to_repeat(fleet: SmallFleet) 
 @pytest.mark.parametrize("how", ["checkpoint", "cancel"])
 def test_a_stop_without_savepoint(fleet: SmallFleet, how: str) -> None:
     fleet.start("counts")
+    for given in ("name", "target_directory"):
+        refused = run_dag(load_dag(FLEET, "headgate_stop"), COUNTS | {"how": how, given: "nightly"})
+        assert f"{given} is for a savepoint, and how is {how}" in refused.errors["stop"]
+    assert fleet.control.status("counts").condition is Condition.RUNNING
     assert run_dag(load_dag(FLEET, "headgate_stop"), COUNTS | {"how": how}).state == "success"
     assert fleet.control.status("counts").condition is Condition.STOPPED
     assert fleet.control.lost() == []

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from headgate_contract.heartbeats import StreamState
-from headgate_contract.ids import Generation
+from headgate_contract.ids import Generation, StreamName
 from headgate_contract.paths import METADATA, StreamPaths
 from tests.control.command_line import Cli
 from tests.control.world import STANDIN, STREAM, World
@@ -89,6 +89,14 @@ def foreign_metadata(world: World) -> None:
     two_snapshots(world)
     newest, older = world.catalogue().snapshots
     (world.root / newest.folder / METADATA).write_bytes((world.root / older.folder / METADATA).read_bytes())
+
+
+def foreign_checkpoint(world: World) -> None:
+    other = StreamName("others")
+    world.deployed(other)
+    world.started(stream=other)
+    world.snapshot(stream=other)
+    one_snapshot(world)
 
 
 def duplicating_sink(world: World) -> None:
@@ -206,6 +214,14 @@ WHEN: dict[str, Callable[[World], None]] = {
     "a name for no savepoint": running,
     "a snapshot is not there": one_snapshot,
     "a snapshot's name cannot be one": one_snapshot,
+    "a place for no savepoint": running,
+    "a place that is none": running,
+    "there is no snapshot at a place": one_snapshot,
+    "a claim mode is none": one_snapshot,
+    "what is to be claimed is not named": one_snapshot,
+    "another stream's checkpoint is to be claimed": foreign_checkpoint,
+    "a rescale of what cannot be restored": damaged,
+    "more subtasks than there can ever be": two_snapshots,
     "the newest snapshot is damaged": damaged,
     "a state file of the newest snapshot is missing": state_file_gone,
     "a snapshot's metadata is another stream's": foreign_metadata,
@@ -220,7 +236,7 @@ WHEN: dict[str, Callable[[World], None]] = {
     "the driver cannot do what was asked": failing_savepoints,
     "a log is on another host": log_elsewhere,
 }
-LAUNCHES = {"drifted apart", "dies while", "cannot do what"}
+LAUNCHES = {"drifted apart", "dies while", "cannot do what", "rescale", "more subtasks"}
 REALLY_CHECKED = {when for when, world_of in WHEN.items() if world_of is invalid_jobs}
 """Rows for which the runtime's own check of jobs is run; it starts Spark where it looks at columns."""
 

@@ -186,6 +186,10 @@ def test_only_a_savepoint_can_be_claimed_and_of_an_own_one_not_a_copy(world: Wor
     assert isinstance(foreign, Refuse)
     assert "a checkpoint belongs to its own stream (claim mode CLAIM)" in foreign.reason
     assert cli("explain", STREAM, "--from", "before", "--claim-mode", "legacy").code == 2
+    for unnamed in ((), ("--fresh",)):
+        assert cli("explain", STREAM, *unnamed, "--claim-mode", "claim").code == 2
+    with pytest.raises(BadInput, match="what is to be claimed is not named"):
+        control.restore(STREAM, claim_mode=ClaimMode.CLAIM)
     assert "becomes the stream's" in cli("explain", STREAM, "--from", "before", "--claim-mode", "claim").all
 
 

@@ -13,10 +13,11 @@ from headgate_airflow.following import described_snapshot
 from headgate_airflow.identity import TaskIdentity
 from headgate_airflow.operators.asking import AskingOperator, snapshot_of
 from headgate_airflow.operators.base import flag, optional_text
-from headgate_contract.errors import NotFound
+from headgate_contract.errors import NotFound, ObjectMissing, StorageUnreachable
 from headgate_contract.ids import StreamName
 from headgate_contract.paths import METADATA
-from headgate_contract.snapshot import SavepointOrigin, SnapshotRef, decode_metadata
+from headgate_contract.snapshot import SavepointOrigin, SnapshotMetadata, SnapshotRef, decode_metadata
+from headgate_contract.store import ObjectStore
 from headgate_control import Condition, Control
 
 _AT_REST = (Condition.STOPPED, Condition.NEVER_STARTED)
@@ -27,7 +28,7 @@ class Savepoint(AskingOperator):
 
     `scheduled` marks it as a schedule's, which a savepoint policy may expire; a person's never expires.
     `skip_at_rest` skips the task while the stream is stopped on purpose. Returns id, name, folder, generation and
-    size.
+    size, and its asset event has the same.
     """
 
     template_fields: Sequence[str] = (
@@ -83,17 +84,28 @@ class Savepoint(AskingOperator):
         return result
 
     def described(self, taken: SnapshotRef) -> dict[str, Any]:
-        """What the task returns, and what the asset event carries."""
+        """What the task returns, and what the asset event carries.
+
+        Size, records and watermark are None where only the driver sees the directory: it was taken all the same.
+        """
         storage = self.hook.storage
-        where = f"{taken.folder}/{METADATA}"
-        metadata = decode_metadata(taken.store(storage.open()).read(where), taken, where)
-        return {
-            **described_snapshot(self.stream, taken),
-            "root": storage.root,
+        found = {**described_snapshot(self.stream, taken), "root": storage.root}
+        try:
+            metadata = self._metadata(storage.open(), taken)
+        except (ObjectMissing, StorageUnreachable) as error:
+            if taken.location is None:
+                raise
+            self.log.warning("%s was taken, but %s cannot be seen from here: %s", taken, taken.where, error)
+            return found | {"size": None, "records": None, "watermark_ms": None}
+        return found | {
             "size": taken.metadata_length + sum(handle.length for handle in metadata.handles()),
             "records": metadata.records,
             "watermark_ms": metadata.watermark_ms,
         }
+
+    def _metadata(self, root: ObjectStore, taken: SnapshotRef) -> SnapshotMetadata:
+        where = f"{taken.folder}/{METADATA}"
+        return decode_metadata(taken.store(root).read(where), taken, where)
 
     def _skip_at_rest(self, control: Control) -> None:
         if not flag(self.skip_at_rest, "skip_at_rest"):

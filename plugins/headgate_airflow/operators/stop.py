@@ -68,6 +68,8 @@ class StopStream(AskingOperator):
     def _ask(self, control: Control, me: TaskIdentity) -> Asked | None:
         """Leave the request, or find the first one; None for a stream that stopped with a savepoint before."""
         how = how_to_stop(self.how)
+        if how is not HowToStop.SAVEPOINT:
+            self._refuse_what_is_for_a_savepoint(how)
         request = me.request(how.value, StreamName(self.stream))
         if how is HowToStop.CANCEL:
             return control.cancel(self.stream, id=request, wait=False)
@@ -87,6 +89,12 @@ class StopStream(AskingOperator):
             if status.condition is Condition.STOPPED and newest and newest.kind is SnapshotKind.SAVEPOINT:
                 return None
             raise
+
+    def _refuse_what_is_for_a_savepoint(self, how: HowToStop) -> None:
+        for argument in ("name", "target_directory"):
+            if optional_text(getattr(self, argument)) is not None:
+                hint = f"choose how={HowToStop.SAVEPOINT.value}, or leave {argument} empty"
+                raise BadInput(f"{argument} is for a savepoint, and how is {how.value}", hint=hint)
 
     def _stopped_all_the_same(self, control: Control) -> bool:
         """Its driver is gone without an answer and nobody restarts it, which is all that this stop wanted."""
