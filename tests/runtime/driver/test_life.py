@@ -110,8 +110,11 @@ def test_f57_older_checkpoints_are_retired_with_their_files_and_the_heart_tells_
     assert life.stop() is None
     kept = world.catalogue.snapshots
     assert len(kept) == 2
-    folders = {info.path.rsplit("/", 1)[0] for info in world.store.list(f"streams/{STREAM}/checkpoints")}
-    until(lambda: folders == {ref.folder for ref in kept}, "retired ones are gone")
+
+    def folders() -> set[str]:
+        return {info.path.rsplit("/", 1)[0] for info in world.store.list(f"streams/{STREAM}/checkpoints")}
+
+    until(lambda: folders() == {ref.folder for ref in kept}, "retired ones are gone")
     needed = [SnapshotFiles(world.store, ref).metadata().handles() for ref in kept]
     assert world.shared_files() == {handle.path for handles in needed for handle in handles}
     beat = world.heartbeat(1)
