@@ -120,8 +120,11 @@ class SimulatedLife:
             done=self.setup.done_before(),
         )
         self.host.spawn("coordinator", self._coordinate)
+        self.ear.listen()  # before a micro-batch can fail again, as production's life does
+        self._post_stop()
         self._engine = self.host.spawn("engine", self._run_batches)
-        heart.become(StreamState.RUNNING)
+        if not self.stop_posted:
+            heart.become(StreamState.RUNNING)
         self.has_run = True
 
     def _make_ledger(self) -> Ledger:
@@ -205,11 +208,15 @@ class SimulatedLife:
             if self._look_is_due and not self.ended:
                 self.look_at = self.clock() + self.model.look_ms
                 self.ear.listen()
-            if self._stop_is_due and not self.ended:
-                self.stop_posted = True
-                self.stop_again_at = self.clock() + BETWEEN_STOPS_MS
-                self.driver.heart.become(StreamState.STOPPING)
-                self.post(Trigger(stop=True, reason="SIGTERM"))
+            if not self.ended:
+                self._post_stop()
+
+    def _post_stop(self) -> None:
+        if self._stop_is_due:
+            self.stop_posted = True
+            self.stop_again_at = self.clock() + BETWEEN_STOPS_MS
+            self.driver.heart.become(StreamState.STOPPING)
+            self.post(Trigger(stop=True, reason="SIGTERM"))
 
     @property
     def _look_is_due(self) -> bool:
