@@ -246,7 +246,7 @@ class Life:
             self._engine.begin(dict(cut.positions[self._source]), self._on_batch)
         setup.points.reach("after-seed")
         self._heart.note(lambda progress: replace(progress, spark_ui=self._engine.facts().get("spark_ui")))
-        if not self._stop_posted:
+        if self._heart.state is not StreamState.STOPPING:
             self._heart.become(StreamState.RUNNING)
         self.has_run = True
         self._ear.start()

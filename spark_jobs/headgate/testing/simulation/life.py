@@ -123,7 +123,7 @@ class SimulatedLife:
         self.ear.listen()  # before a micro-batch can fail again, as production's life does
         self._post_stop()
         self._engine = self.host.spawn("engine", self._run_batches)
-        if not self.stop_posted:
+        if heart.state is not StreamState.STOPPING:
             heart.become(StreamState.RUNNING)
         self.has_run = True
 
