@@ -9,7 +9,7 @@ from headgate_contract.catalogue import Catalogue
 from headgate_contract.errors import BadInput, ObjectMissing, RestoreRefused, SnapshotUnknown
 from headgate_contract.ids import CheckpointId, SavepointName
 from headgate_contract.paths import METADATA, checked_url, directory_url, snapshot_at
-from headgate_contract.restore import ClaimMode, Located, RestoreFrom
+from headgate_contract.restore import ClaimMode, Located
 from headgate_contract.snapshot import SnapshotRef, read_metadata
 from headgate_contract.store import ObjectStore
 from headgate_contract.wire import sha256
@@ -79,8 +79,7 @@ def locate(store: ObjectStore, catalogue: Catalogue, place: Located) -> Snapshot
 
 def _was_foreign(catalogue: Catalogue, metadata_sha256: str) -> bool:
     """Whether a generation of this log was started from these very bytes, as from another log."""
-    bases = (start.decision.snapshot for start in catalogue.generations if isinstance(start.decision, RestoreFrom))
-    return any(base.foreign and base.metadata_sha256 == metadata_sha256 for base in bases)
+    return any(base.foreign and base.metadata_sha256 == metadata_sha256 for base in catalogue.restored)
 
 
 def absolute_directory(text: str) -> str:
