@@ -15,6 +15,7 @@ from headgate.coordinator.messages import (
     StoreSnapshot,
     TakeSnapshot,
 )
+from headgate.driver import clock
 from headgate_contract.ids import CheckpointId
 from headgate_contract.measures import CheckpointCost
 from headgate_contract.snapshot import SnapshotKind, StateHandle
@@ -104,7 +105,7 @@ class CheckpointMeter:
         return CheckpointCost(  # its barrier never passed
             checkpoint=action.checkpoint,
             kind=SnapshotKind.CHECKPOINT,
-            due_ms=_wall_ms() - action.held_up_ms,
+            due_ms=clock.wall_ms() - action.held_up_ms,
             barrier_ms=float(action.held_up_ms),
         )
 
@@ -117,7 +118,7 @@ def _cost(attempt: _Attempt, ended_ms: float, full: int | None) -> CheckpointCos
         checkpoint=action.checkpoint,
         kind=action.kind,
         name=action.name,
-        due_ms=_wall_ms() - round(ended_ms - action.due_ms),
+        due_ms=clock.wall_ms() - round(ended_ms - action.due_ms),
         barrier_ms=_round(attempt.began_ms - action.due_ms),
         snapshot_ms=_round(attempt.passed_ms - attempt.began_ms),
         persist_ms=_round(persisted_ms - attempt.passed_ms),
@@ -130,7 +131,3 @@ def _cost(attempt: _Attempt, ended_ms: float, full: int | None) -> CheckpointCos
 
 def _round(ms: float) -> float:
     return round(max(0.0, ms), 3)
-
-
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000

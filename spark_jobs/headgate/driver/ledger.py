@@ -28,16 +28,16 @@ from headgate.coordinator.messages import (
     StoreSnapshot,
     WriteStopped,
 )
+from headgate.driver import clock
 from headgate.driver.checkpoint_meter import CheckpointMeter
 from headgate.driver.cleaner import Cleaner
 from headgate.driver.points import KillPoints
 from headgate.driver.shared_state import SharedFiles
 from headgate.driver.snapshots import SnapshotTaker, snapshot_folder
+from headgate.driver.telling import tell
 from headgate.sink.base import SinkCommitter
 from headgate_contract import wire
 from headgate_contract.errors import BadInput, Fenced, HeadgateError, SlotTaken, StorageError, StreamFailed
-from headgate_contract.history import Event as HistoryEvent
-from headgate_contract.history import record_event
 from headgate_contract.ids import CheckpointId, Generation, SlotNumber, StreamName, VertexUid
 from headgate_contract.mailbox import Answer, Mailbox, Outcome
 from headgate_contract.measures import Measures
@@ -219,7 +219,7 @@ class Ledger:
             generation=self._generation,
             kind=action.kind,
             max_parallelism=self._max_parallelism,
-            created_ms=_wall_ms(),
+            created_ms=clock.wall_ms(),
             sources=action.sources,
             vertices=action.vertices,
             committables=tuple(CommittableGroup(group.id, group.sinks) for group in action.groups),
@@ -343,7 +343,7 @@ class Ledger:
             result=action.result,
             why=action.why,
             generation=self._generation,
-            at_ms=_wall_ms(),
+            at_ms=clock.wall_ms(),
         )
         try:
             self._insist(f"request {action.request} is answered", lambda: self._mailbox.reply(answer))
@@ -373,21 +373,4 @@ class Ledger:
 
     def say(self, what: str, outcome: str, text: str, measures: Measures | None = None) -> None:
         """Put an event into the stream's history; if that fails, into the log only."""
-        log.info("%s %s: %s", what, outcome, text)
-        event = HistoryEvent(
-            at_ms=_wall_ms(),
-            what=what,
-            outcome=outcome,
-            by="driver",
-            generation=self._generation,
-            text=text,
-            measures=measures,
-        )
-        try:
-            record_event(self._store, self._stream, event)
-        except StorageError as error:
-            log.warning("history could not be written: %s", error)
-
-
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000
+        tell(self._store, self._stream, self._generation, what, outcome, text, measures)

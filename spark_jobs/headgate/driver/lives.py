@@ -8,9 +8,11 @@ import time
 from dataclasses import replace
 
 from headgate.coordinator.messages import result_of
+from headgate.driver import clock
 from headgate.driver.life import Life, StopAsked
 from headgate.driver.pulse import Heart
 from headgate.driver.setup import LifeSetup
+from headgate.driver.telling import tell
 from headgate_contract.catalogue import Catalogue, read_catalogue
 from headgate_contract.errors import (
     BadInput,
@@ -27,7 +29,6 @@ from headgate_contract.errors import (
     causes,
 )
 from headgate_contract.heartbeats import StreamState
-from headgate_contract.history import Event, record_event
 from headgate_contract.mailbox import Answer, Mailbox, Outcome, Request, RequestKind
 from headgate_contract.records import Restarted, SlotLog, slot_log
 from headgate_contract.restart import GiveUp, RestartFacts, RestartVerdict, strategy_of
@@ -201,7 +202,7 @@ class Lives:
                 restart=len(catalogue.restarts) + 1,
                 cause=describe_error(failure),
                 snapshot=decision.snapshot.id if isinstance(decision, RestoreFrom) else None,
-                at_ms=_wall_ms(),
+                at_ms=clock.wall_ms(),
             )
             try:
                 catalogue = self._write(slots, catalogue, record)
@@ -229,7 +230,7 @@ class Lives:
             outcome=Outcome.DONE,
             result=result_of(taken) if taken is not None else {},
             generation=stopped.generation,
-            at_ms=_wall_ms(),
+            at_ms=clock.wall_ms(),
         )
         Mailbox(self._setup.store, self._setup.stream).reply(answer)
 
@@ -239,12 +240,7 @@ class Lives:
         return replace(catalogue, slots=(*catalogue.slots, slot))
 
     def _say(self, what: str, outcome: str, text: str) -> None:
-        generation = self._setup.started.generation
-        event = Event(at_ms=_wall_ms(), what=what, outcome=outcome, by="driver", generation=generation, text=text)
-        try:
-            record_event(self._setup.store, self._setup.stream, event)
-        except StorageError as error:
-            log.warning("history could not be written: %s", error)
+        tell(self._setup.store, self._setup.stream, self._setup.started.generation, what, outcome, text)
 
 
 def is_unrecoverable(error: BaseException) -> bool:
@@ -259,7 +255,3 @@ def is_final(error: BaseException) -> bool:
 
 def describe_error(error: BaseException) -> str:
     return str(error) if isinstance(error, HeadgateError) else f"{type(error).__name__}: {error}"
-
-
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from headgate.coordinator.messages import Cancel, Event, Trigger, result_of
+from headgate.driver import clock
 from headgate_contract.errors import BadInput, StorageError
 from headgate_contract.heartbeats import LEGAL, TERMINAL, Heartbeat, Progress, StreamState, write_heartbeat
 from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName, StreamName
@@ -34,7 +34,7 @@ class Heart:
             generation=generation,
             counter=0,
             state=StreamState.LAUNCHED,
-            at_ms=_wall_ms(),
+            at_ms=clock.wall_ms(),
             interval_ms=2000,
             process=identify(),
         )
@@ -90,7 +90,7 @@ class Heart:
     def _write(self) -> None:
         with self._writing:  # one at a time, and whoever notes progress does not wait for storage
             with self._lock:
-                self._beat = beat = replace(self._beat, counter=self._beat.counter + 1, at_ms=_wall_ms())
+                self._beat = beat = replace(self._beat, counter=self._beat.counter + 1, at_ms=clock.wall_ms())
             try:
                 write_heartbeat(self._store, beat)
             except StorageError as error:
@@ -182,7 +182,7 @@ class Ear:
             why=why,
             result=dict(result or {}),
             generation=self._generation,
-            at_ms=_wall_ms(),
+            at_ms=clock.wall_ms(),
         )
         self._mailbox.reply(answer)
 
@@ -245,7 +245,3 @@ def _origin(given: object) -> SavepointOrigin:
     except ValueError:
         known = " or ".join(origin.value for origin in SavepointOrigin)
         raise BadInput(f"the origin of a savepoint is {known}, not {given!r}") from None
-
-
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000

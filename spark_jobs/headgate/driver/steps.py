@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-import time
 
 from headgate.coordinator.cut import BatchResult, Cut, Json
+from headgate.driver import clock
 from headgate.driver.setup import LifeSetup
 from headgate.state.vertex import StatefulVertex
 from headgate.step.operator_state import states_after
@@ -60,7 +60,7 @@ class Steps:
                 )
                 for end in self._plan.sinks
             ),
-            clock=StepClock(now_ms=_wall_ms(), seed=random.SystemRandom().getrandbits(63)),
+            clock=StepClock(now_ms=clock.wall_ms(), seed=random.SystemRandom().getrandbits(63)),
         )
 
     def result(self, cut: Cut, acks: list[StepAck], position: Json) -> BatchResult:
@@ -89,7 +89,3 @@ class Steps:
             staged=staged,
             records=sum(ack.rows_in for ack in acks),
         )
-
-
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000
