@@ -148,7 +148,7 @@ def test_a_sink_that_cannot_be_written_to_is_tried_until_it_can(fragile: Fragile
     fragile.wait(lambda: len(fragile.restarts) > before)
     output.unlink()
     away.rename(output)
-    fragile.restarted(before)
+    assert str(output) in fragile.restarted(before)
 
 
 def test_storage_that_takes_nothing_is_tried_until_it_does(fragile: Fragile) -> None:
