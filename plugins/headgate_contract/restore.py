@@ -132,10 +132,10 @@ class RestoreFacts:
 
     catalogue: Catalogue
     wanted: Wanted
-    damaged: Mapping[CheckpointId, str]
-    """Why a snapshot cannot be restored, for each that was looked at and cannot."""
+    damaged: Mapping[SnapshotRef, str]
+    """Why a snapshot cannot be restored, for each that was looked at and cannot; a copy of it elsewhere may be good."""
     sinks: Mapping[VertexUid, Rollback]
-    non_restored: Mapping[CheckpointId, tuple[VertexUid, ...]] = field(default_factory=dict)
+    non_restored: Mapping[SnapshotRef, tuple[VertexUid, ...]] = field(default_factory=dict)
     """What is left behind of a snapshot, and allowed to be."""
     fall_back: bool = False
     accept_duplicates: bool = False
@@ -188,7 +188,7 @@ def _fault(facts: RestoreFacts, ref: SnapshotRef) -> str | None:
     """Why `ref` cannot be restored, if it cannot."""
     if not facts.catalogue.is_retained(ref):
         return "it is retired: its files may be gone"
-    return facts.damaged.get(ref.id)
+    return facts.damaged.get(ref)
 
 
 def _why_head(head: SnapshotRef, newest: GenerationStarted) -> str:
@@ -251,7 +251,7 @@ def _restore(
     refusal = _refuse_duplicates(facts, rollbacks, f"restoring {ref}")
     if refusal is not None:
         return refusal
-    left = facts.non_restored.get(ref.id, ())
+    left = facts.non_restored.get(ref, ())
     if left:
         reason = f"{reason}; NOT restored, as was allowed: {', '.join(left)}"
     passed_over = _passed_over(facts, ref, rejected, why_older)
@@ -271,8 +271,8 @@ def _passed_over(
     for ref in facts.catalogue.snapshots:
         if ref.id in told:
             continue
-        if ref.id in facts.damaged:
-            why = facts.damaged[ref.id]
+        if ref in facts.damaged:
+            why = facts.damaged[ref]
         elif taken.foreign:
             why = "one from elsewhere was named"
         elif named:

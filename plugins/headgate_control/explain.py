@@ -67,7 +67,7 @@ def explain(
     settings = Settings(deployed.settings)
     shape, committed = JobShape.of(deployed.plan, settings), None if live else catalogue.committed
 
-    non_restored: dict[CheckpointId, tuple[VertexUid, ...]] = {}
+    non_restored: dict[SnapshotRef, tuple[VertexUid, ...]] = {}
     wanted = question.wanted
     if isinstance(wanted, Located):
         wanted = Named(locate(store, catalogue, wanted))
@@ -79,7 +79,7 @@ def explain(
         left = tuple(sorted(found.non_restored))
         refusal = found.refusal(left if question.allow_non_restored_state else _left_behind(catalogue, ref))
         if refusal is None and left:
-            non_restored[ref.id] = left
+            non_restored[ref] = left
         return str(refusal) if refusal is not None else None
 
     inspector = Inspector(store, misfit)
@@ -96,7 +96,7 @@ def explain(
                 claim_mode=question.claim_mode,
             )
         )
-        unseen = [ref for ref in _named_in(decision) if ref.id not in inspector.found]
+        unseen = [ref for ref in _named_in(decision) if ref not in inspector.found]
         if not unseen:
             break
         for ref in unseen:
@@ -107,10 +107,19 @@ def explain(
         decision=decision,
         next_generation=newest.generation.next() if newest is not None else Generation(1),
         deployed=number,
-        checked=dict(sorted(inspector.found.items())),
+        keeps=_keeps(catalogue, decision),
+        checked={ref.where: said for ref, said in inspector.found.items()},
         warnings=_warnings(catalogue, decision),
-        state_bytes=inspector.state_bytes.get(decision.snapshot.id, 0) if isinstance(decision, RestoreFrom) else 0,
+        state_bytes=inspector.state_bytes.get(decision.snapshot, 0) if isinstance(decision, RestoreFrom) else 0,
     )
+
+
+def _keeps(catalogue: Catalogue, decision: RestoreDecision) -> CheckpointId | None:
+    """What the log could retire before this is carried out; what lies elsewhere, it does not retire."""
+    if not isinstance(decision, RestoreFrom):
+        return None
+    ref = decision.snapshot
+    return ref.id if ref in catalogue.snapshots or ref in catalogue.claimed else None
 
 
 def _left_behind(catalogue: Catalogue, ref: SnapshotRef) -> tuple[VertexUid, ...]:
@@ -139,9 +148,9 @@ class Inspector:
         self._store = store
         self._misfit = misfit
         self._budget = budget
-        self.found: dict[CheckpointId, str] = {}
-        self.damaged: dict[CheckpointId, str] = {}
-        self.state_bytes: dict[CheckpointId, int] = {}
+        self.found: dict[SnapshotRef, str] = {}
+        self.damaged: dict[SnapshotRef, str] = {}
+        self.state_bytes: dict[SnapshotRef, int] = {}
 
     def inspect(self, catalogue: Catalogue, ref: SnapshotRef) -> None:
         """Note whether `ref` is good or why it is not. Raises StorageError if the storage itself cannot be read."""
@@ -155,13 +164,13 @@ class Inspector:
             if why is not None:
                 self._damage(ref, why)
                 return
-            self.found[ref.id] = self._files(ref, metadata)
-            self.state_bytes[ref.id] = _state_bytes(metadata)
+            self.found[ref] = self._files(ref, metadata)
+            self.state_bytes[ref] = _state_bytes(metadata)
         except (CorruptObject, ObjectMissing) as error:
             self._damage(ref, error.what)
 
     def _damage(self, ref: SnapshotRef, why: str) -> None:
-        self.found[ref.id] = self.damaged[ref.id] = why
+        self.found[ref] = self.damaged[ref] = why
 
     def _files(self, ref: SnapshotRef, metadata: SnapshotMetadata) -> str:
         by_length = 0
@@ -225,7 +234,7 @@ def as_text(explanation: Explanation) -> str:
     match decision:
         case RestoreFrom(snapshot, reason):
             lines += [f"would restore {snapshot} of generation {snapshot.generation}", f"  because: {reason}"]
-            lines.append(f"  checked: {explanation.checked.get(snapshot.id, 'not looked at')}")
+            lines.append(f"  checked: {explanation.checked.get(snapshot.where, 'not looked at')}")
         case Refuse(reason):
             lines += ["would refuse to start", f"  because: {reason}"]
         case _:
@@ -256,12 +265,12 @@ def _prediction(explanation: Explanation) -> str:
     )
 
 
-def _alternatives(decision: Refuse, checked: Mapping[CheckpointId, str]) -> list[str]:
+def _alternatives(decision: Refuse, checked: Mapping[str, str]) -> list[str]:
     """What could be named instead, whether it is good, and what it would cost."""
     costs = {cost.snapshot.id: cost.rollbacks for cost in decision.costs}
     lines = ["could be restored instead (restore --from ID):"] if decision.alternatives else []
     for ref in decision.alternatives:
-        lines.append(f"  {ref}: {checked.get(ref.id, 'not looked at')}")
+        lines.append(f"  {ref}: {checked.get(ref.where, 'not looked at')}")
         lines += [f"    {_rollback(rollback)}" for rollback in costs.get(ref.id, ())]
     return lines
 

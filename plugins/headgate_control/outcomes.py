@@ -163,19 +163,15 @@ class Explanation:
     next_generation: Generation
     deployed: int
     """The number of the *deployed* decision that would run."""
-    checked: Mapping[CheckpointId, str] = field(default_factory=dict)
-    """What was looked at: `good`, `good (12 of 40 files by length only)`, or why it cannot be restored."""
+    keeps: CheckpointId | None = None
+    """What the last checkpoint of a life that is stopped for this must not retire."""
+    checked: Mapping[str, str] = field(default_factory=dict)
+    """What was looked at, by where it lies: `good`, `good (12 of 40 files by length only)`, or why it cannot be."""
     warnings: tuple[str, ...] = ()
     state_bytes: int = 0
     """The bytes of state that it would load."""
     prediction: Prediction | None = None
     """How long it would take; None while nothing was measured that tells."""
-
-    @property
-    def keeps(self) -> CheckpointId | None:
-        """What the last checkpoint of a life that is stopped for this must not retire; one from elsewhere it cannot."""
-        decision = self.decision
-        return decision.snapshot.id if isinstance(decision, RestoreFrom) and not decision.snapshot.foreign else None
 
     @property
     def restores(self) -> CheckpointId | None:

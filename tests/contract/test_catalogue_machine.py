@@ -78,7 +78,7 @@ class CatalogueMachine(RuleBasedStateMachine):
             RestoreFacts(
                 catalogue=self.lives.catalogue,
                 wanted=wanted,
-                damaged={CheckpointId(id): "damaged" for id in damaged or set()},
+                damaged={ref: "damaged" for ref in self.lives.catalogue.completed if ref.id in (damaged or set())},
                 sinks={OUT: Rollback.RETRACT},
                 fall_back=fall_back,
             )

@@ -51,7 +51,7 @@ def decide(
         RestoreFacts(
             catalogue=lives.catalogue,
             wanted=wanted or Newest(),
-            damaged={CheckpointId(id): why for id, why in (damaged or {}).items()},
+            damaged={ref: why for ref in lives.catalogue.completed if (why := (damaged or {}).get(ref.id))},
             sinks=FILES if sinks is None else sinks,
             fall_back=fall_back,
             accept_duplicates=accept_duplicates,

@@ -40,7 +40,7 @@ def test_a_first_start_begins_without_state(world: World) -> None:
 def test_the_newest_checkpoint_is_taken_and_was_looked_at(world: World, three: list[SnapshotRef]) -> None:
     explanation = world.control().explain(STREAM)
     assert restored(explanation) == three[2]
-    assert explanation.checked == {three[2].id: "good"}
+    assert explanation.checked == {three[2].where: "good"}
     assert explanation.next_generation == 2
 
 
@@ -154,7 +154,7 @@ def test_a_savepoint_is_found_by_its_name_and_its_files_in_its_own_folder(world:
     ref = world.snapshot("nightly")
     explanation = world.control().explain(STREAM, snapshot=SavepointName("nightly"))
     assert restored(explanation) == ref
-    assert explanation.checked[ref.id] == "good"
+    assert explanation.checked[ref.where] == "good"
 
 
 def test_a_snapshot_that_is_not_there_is_refused_with_those_that_are(world: World, three: list[SnapshotRef]) -> None:
@@ -175,17 +175,17 @@ def test_metadata_of_another_stream_is_damage(world: World, three: list[Snapshot
         three[1].metadata_sha256,
     )  # fmt: skip
     inspector.inspect(world.catalogue(), pinned)
-    assert "belongs to snapshot 2 of stream orders" in inspector.damaged[three[2].id]
+    assert "belongs to snapshot 2 of stream orders" in inspector.damaged[pinned]
 
 
 def test_beyond_the_budget_files_are_compared_by_length(world: World, three: list[SnapshotRef]) -> None:
     inspector = Inspector(world.store, budget=10)
     _flip_state(world, three[2])
     inspector.inspect(world.catalogue(), three[2])
-    assert inspector.found == {three[2].id: "good (1 of 1 files by length only)"}
+    assert inspector.found == {three[2]: "good (1 of 1 files by length only)"}
     _cut_state(world, three[1])
     inspector.inspect(world.catalogue(), three[1])
-    assert three[1].id in inspector.damaged
+    assert three[1] in inspector.damaged
 
 
 def test_fresh_says_what_it_leaves_behind(world: World, three: list[SnapshotRef]) -> None:

@@ -9,13 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from headgate_contract import wire
 from headgate_contract.errors import BadInput, CorruptObject, RestoreRefused, SnapshotUnknown
 from headgate_contract.heartbeats import StreamState
 from headgate_contract.ids import CheckpointId, Generation, SavepointName, StreamName
+from headgate_contract.mailbox import Request
+from headgate_contract.paths import StreamPaths
 from headgate_contract.records import Retired
 from headgate_contract.restore import ClaimMode, Located, Refuse, RestoreFrom
 from headgate_contract.settings import Settings
 from headgate_contract.snapshot import SnapshotRef, SourceState
+from headgate_control.explain import Inspector, as_text
 from headgate_control.locating import absolute_directory, snapshot_named
 from tests.control.command_line import Cli
 from tests.control.world import STREAM, World, ids
@@ -134,7 +138,7 @@ def test_a_checkpoint_of_another_root_brings_its_shared_files_along(world: World
     decision = world.control().explain(STREAM, snapshot=place)
     assert isinstance(decision.decision, RestoreFrom)
     assert decision.decision.snapshot.location == f"file://{tmp_path}/old-root"
-    assert decision.checked[decision.decision.snapshot.id] == "good"
+    assert decision.checked[decision.decision.snapshot.where] == "good"
 
 
 def test_a_file_that_is_damaged_at_the_new_place_is_refused_by_name(world: World) -> None:
@@ -213,16 +217,51 @@ def test_a_directory_where_nothing_can_be_stored_is_refused_at_once(text: str) -
         absolute_directory(text)
 
 
-def test_an_own_snapshot_is_kept_over_the_stop_before_its_restore_and_a_foreign_one_has_no_number_to_keep(
-    world: World,
-) -> None:
+def test_the_stop_before_a_restore_keeps_what_this_log_could_retire_and_nothing_else(world: World) -> None:
     own = two_checkpoints_and_a_savepoint(world)
     theirs = two_checkpoints_and_a_savepoint(world, OTHER)
-    explained = world.control().explain(STREAM, snapshot=Located(world.catalogue().completed[0].folder))
+    control = world.control()
+    explained = control.explain(STREAM, snapshot=Located(world.catalogue().completed[0].folder))
     assert explained.keeps == 1
-    assert world.control().explain(STREAM, snapshot=Located(own.folder)).keeps == own.id
-    foreign = world.control().explain(STREAM, snapshot=Located(theirs.folder))
-    assert (foreign.restores is not None, foreign.keeps) == (True, None)
+    assert control.explain(STREAM, snapshot=Located(own.folder)).keeps == own.id
+    shutil.copytree(world.root / own.folder, world.folder / "copy")
+    assert control.explain(STREAM, snapshot=Located(f"{world.folder}/copy")).keeps is None, "a copy is nobody's"
+    for mode in ClaimMode:
+        foreign = control.explain(STREAM, snapshot=Located(theirs.folder), claim_mode=mode)
+        assert (foreign.restores, foreign.keeps) == (4, None), "nothing of this log has that number yet"
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(("mode", "kept"), [(ClaimMode.CLAIM, 1), (ClaimMode.NO_CLAIM, None)])
+def test_a_foreign_savepoint_that_was_claimed_is_kept_over_the_stop_before_its_restore(
+    world: World, mode: ClaimMode, kept: int | None
+) -> None:
+    place = Located(two_checkpoints_and_a_savepoint(world, OTHER).folder)
+    world.deployed()
+    control = world.control()
+    control.restore(STREAM, snapshot=place, claim_mode=mode)
+    control.restore(STREAM, snapshot=place, savepoint_first=False)
+    [stop] = world.store.list(StreamPaths(STREAM).requests)
+    asked = wire.decode("request", world.store.read(stop.path), Request, stop.path)
+    assert asked.args.get("keep") == kept
+    control.cancel(STREAM)
+
+
+def test_a_damaged_copy_says_nothing_of_the_original_and_the_other_way_round(world: World) -> None:
+    original = two_checkpoints_and_a_savepoint(world)
+    shutil.copytree(world.root / original.folder, world.folder / "copy")
+    place = Located(f"{world.folder}/copy")
+    (world.folder / "copy" / "positions.bin").write_bytes(b"positions of snapshot 9\n")
+    explained = world.control().explain(STREAM, snapshot=place)
+    assert isinstance(explained.decision, Refuse)
+    assert original in explained.decision.alternatives
+    assert f"{original}: good" in as_text(explained)
+    assert "another checksum" in explained.checked[f"file://{world.folder}/copy"]
+
+    inspector = Inspector(world.store)
+    for lies in ({"location": f"file://{world.folder}", "folder": "copy"}, {}):
+        inspector.inspect(world.catalogue(), replace(original, **lies))
+    assert (len(inspector.damaged), inspector.found[original]) == (1, "good")
 
 
 def test_a_savepoint_of_the_same_name_on_another_root_is_restored_there_as_often_as_one_likes(
