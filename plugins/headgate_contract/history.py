@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,10 +43,12 @@ def read_history(store: ObjectStore, stream: StreamName) -> list[Event]:
     return list(newest_first(store, stream))[::-1]
 
 
-def newest_first(store: ObjectStore, stream: StreamName, what: Collection[str] | None = None) -> Iterator[Event]:
-    """The events, read one by one as they are asked for; of `what` only those whose names say so."""
+def newest_first(
+    store: ObjectStore, stream: StreamName, of: Callable[[str | None], bool] = lambda what: True
+) -> Iterator[Event]:
+    """The events, read one by one as they are asked for: those `of` which it is wanted, by what their names say."""
     for info in reversed(list(store.list(StreamPaths(stream).history))):
-        if what is not None and what_of(info.path) not in what:
+        if not of(what_of(info.path)):
             continue
         try:
             yield wire.decode("event", store.read(info.path), Event, info.path)

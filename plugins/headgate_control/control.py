@@ -27,7 +27,7 @@ from headgate_control.journal import Journal
 from headgate_control.launch import Launcher
 from headgate_control.locating import absolute_directory
 from headgate_control.logs import log_of
-from headgate_control.measured import RESTS_ON, Checkpoints, Recoveries, checkpoints_of, predict, recoveries_of
+from headgate_control.measured import Checkpoints, Recoveries, checkpoints_of, comparable, predict, recoveries_of
 from headgate_control.outcomes import (
     Asked,
     Explanation,
@@ -386,7 +386,7 @@ class Control:
             claim_mode=claim_mode,
         )
         found = explain(self._store, catalogue, number, deployed, question, live=status.live)
-        measured = recoveries_of(self._store, catalogue.stream, RESTS_ON)
+        measured = comparable(self._store, catalogue.stream)
         return replace(found, prediction=predict(measured, found.state_bytes))
 
     def snapshots(self, stream: str) -> list[SnapshotRef]:

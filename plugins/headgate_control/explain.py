@@ -256,12 +256,13 @@ def as_text(explanation: Explanation) -> str:
 def _prediction(explanation: Explanation) -> str:
     found = explanation.prediction
     if found is None:
-        return "how long it would take: no recovery measured yet"
+        return "how long it would take: no start was measured yet that tells"
     return (
         f"would take about {took(found.expected_ms)} from its claim to running: redeploy {took(found.redeploy_ms)}, "
         f"load state {took(found.load_state_ms)} ({size(found.state_bytes)}), "
         f"reset source {took(found.reset_source_ms)}, reset sink {took(found.reset_sink_ms)}\n"
-        f"  it rests on {found.rests_on} measured: medians, and for the state what a byte has taken"
+        f"  it rests on {found.launches} launches and {found.rests_on - found.launches} restarts in a driver: medians "
+        "(redeploy: of the launches), and for the state what a byte has taken"
     )
 
 

@@ -17,7 +17,7 @@ from headgate_contract.store import ObjectStore
 CHECKPOINT_EVENTS = frozenset({"checkpoint", "savepoint"})
 RECOVERY_EVENTS = frozenset({"start", "restart"})
 RESTS_ON = 20
-"""A prediction rests on so many of the newest recoveries, at most."""
+"""A prediction rests on so many of the newest launches, and on as many of the newest restarts, at most."""
 T = TypeVar("T")
 
 
@@ -96,11 +96,13 @@ class Prediction:
     state_bytes: int
     rests_on: int
     """How many recoveries."""
+    launches: int
+    """How many of them launched a driver: redeployment rests on these alone."""
 
 
 def checkpoints_of(store: ObjectStore, stream: StreamName, limit: int) -> Checkpoints:
     """The newest `limit` attempts that the history has measures of."""
-    found = (_checkpoint(event) for event in newest_first(store, stream, CHECKPOINT_EVENTS))
+    found = (_checkpoint(event) for event in newest_first(store, stream, CHECKPOINT_EVENTS.__contains__))
     rows = tuple(islice((row for row in found if row is not None), limit))
     done = [row.cost for row in rows if row.status == "COMPLETED"]
     measures: dict[str, Callable[[CheckpointCost], float]] = {
@@ -121,7 +123,7 @@ def recoveries_of(store: ObjectStore, stream: StreamName, limit: int) -> Recover
         islice(
             (
                 MeasuredRecovery(at_ms=event.at_ms, duration_ms=round(event.measures.total_ms, 3), time=event.measures)
-                for event in newest_first(store, stream, RECOVERY_EVENTS)
+                for event in newest_first(store, stream, RECOVERY_EVENTS.__contains__)
                 if isinstance(event.measures, RecoveryTime)
             ),
             limit,
@@ -138,9 +140,21 @@ def recoveries_of(store: ObjectStore, stream: StreamName, limit: int) -> Recover
     return Recoveries(recoveries=rows, summary=_summary([row.time for row in rows], measures))
 
 
-def predict(recoveries: Recoveries, state_bytes: int) -> Prediction | None:
+def comparable(store: ObjectStore, stream: StreamName) -> list[RecoveryTime]:
+    """What tells how long a start will take: many restarts in a driver hide none of the launches before them."""
+    found: dict[str, list[RecoveryTime]] = {what: [] for what in RECOVERY_EVENTS}
+
+    def wanted(what: str | None) -> bool:
+        return what in found and len(found[what]) < RESTS_ON
+
+    for event in newest_first(store, stream, wanted):
+        if isinstance(event.measures, RecoveryTime) and event.what in found:
+            found[event.what].append(event.measures)
+    return [time for times in found.values() for time in times]
+
+
+def predict(times: Sequence[RecoveryTime], state_bytes: int) -> Prediction | None:
     """What a start that loads so much state will take; None if nothing was measured that tells."""
-    times = [row.time for row in recoveries.recoveries]
     launched = [time for time in times if time.kind is not RecoveryKind.RESTART]  # a restart starts no process
     loaded = [time for time in times if time.loaded_bytes]
     if not launched or (state_bytes and not loaded):
@@ -158,6 +172,7 @@ def predict(recoveries: Recoveries, state_bytes: int) -> Prediction | None:
         reset_sink_ms=sink,
         state_bytes=state_bytes,
         rests_on=len(times),
+        launches=len(launched),
     )
 
 

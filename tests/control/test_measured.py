@@ -135,7 +135,7 @@ def test_explain_predicts_from_what_was_measured_and_says_so_when_nothing_was(wo
     with_state(world, b"0123456789")
     explanation = world.control().explain(STREAM)
     assert explanation.prediction is None
-    assert "how long it would take: no recovery measured yet" in as_text(explanation)
+    assert "how long it would take: no start was measured yet that tells" in as_text(explanation)
     assert explanation.state_bytes == 10, "each file counts once"
 
     tell(world, 1, "start", way(RecoveryKind.START, 8000.0, 0.0, 0))
@@ -150,7 +150,20 @@ def test_explain_predicts_from_what_was_measured_and_says_so_when_nothing_was(wo
     assert predicted.expected_ms == 9250.0
     assert predicted.rests_on == 4
     assert "would take about 9.2 s from its claim to running" in as_text(explanation)
-    assert "it rests on 4 measured" in as_text(explanation)
+    assert "it rests on 3 launches and 1 restarts in a driver" in as_text(explanation)
+
+
+def test_restarts_in_the_driver_hide_no_launch_before_them(world: World) -> None:
+    world.deployed()
+    world.started()
+    for number in range(30):
+        tell(world, number, "start", way(RecoveryKind.START, 8000.0 + number, 0.0, 0))
+    for number in range(30, 60):
+        tell(world, number, "restart", way(RecoveryKind.RESTART, 1.0, 1000.0, 100))
+    predicted = world.control().explain(STREAM, fresh=True).prediction
+    assert predicted is not None
+    assert predicted.redeploy_ms == 8019.5, "the median of the newest 20 launches"
+    assert (predicted.rests_on, predicted.launches) == (40, 20)
 
 
 def test_a_start_without_state_loads_none(world: World) -> None:
