@@ -193,6 +193,11 @@ def _(patch: Patch) -> None:
     patch.setattr(pending.PendingCheckpoint, "can_be_subsumed", property(lambda attempt: True))
 
 
+@reverses(162, "only who takes snapshots hears of an abort")
+def _(patch: Patch) -> None:
+    patch.setattr(snapshots.SnapshotTaker, "_tell_aborted", lambda taker, checkpoint: None)
+
+
 @reverses(153, "after a failed stop periodic checkpoints stay off")
 def _(patch: Patch) -> None:
     abort = coordinator.Coordinator._abort
@@ -502,9 +507,13 @@ def _(patch: Patch) -> None:
 
 @reverses(71, "an attempt that never completed leaves the shared files that it made")
 def _(patch: Patch) -> None:
+    discard = snapshots.SnapshotTaker.discard
+
     def sparing(self: snapshots.SnapshotTaker, checkpoint: CheckpointId) -> None:
-        for path in self._shared.release(checkpoint):
-            self._delete(self._store, path)
+        with self._lock:
+            made = self._uploaded.get(checkpoint, [])
+            made[:] = [(store, path) for store, path in made if not path.startswith(f"{self._paths.shared}/")]
+        discard(self, checkpoint)
 
     patch.setattr(snapshots.SnapshotTaker, "discard", sparing)
 

@@ -127,11 +127,21 @@ class SnapshotTaker:
             self._uploaded.pop(checkpoint, None)
 
     def discard(self, checkpoint: CheckpointId) -> None:
-        """The attempt came to nothing: delete what was uploaded for it alone, and what is being uploaded once it is."""
+        """The attempt came to nothing: what was uploaded for it alone goes, and what is being uploaded once it is."""
         with self._lock:
             uploaded = self._uploaded.pop(checkpoint, [])
         for store, path in (*uploaded, *((self._store, path) for path in self._shared.release(checkpoint))):
             self._delete(store, path)
+        self._tell_aborted(checkpoint)
+
+    def _tell_aborted(self, checkpoint: CheckpointId) -> None:
+        """Every participant hears of it, also if another one cannot bear it. The state's part is the taker's own."""
+        told: list[PositionBook | SinkCommitter] = [self._book, *self._sinks.values()]
+        for participant in told:
+            try:
+                participant.aborted(checkpoint)
+            except Exception:
+                log.exception("%s was told that checkpoint %s came to nothing", type(participant).__name__, checkpoint)
 
     def close(self) -> None:
         """End. What is being uploaded is given up: it is deleted when it is there."""

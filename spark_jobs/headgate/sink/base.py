@@ -168,6 +168,13 @@ class SinkCommitter(ABC):
     def discard(self, handles: Sequence[Mapping[str, Any]]) -> None:
         """Drop what a failed attempt staged. Never called for handles of a completed checkpoint."""
 
+    def aborted(self, checkpoint: CheckpointId) -> None:
+        """This snapshot came to nothing, for whatever reason. Most sinks have nothing to do.
+
+        What was staged and prepared for it stays: it goes into the group of a later one.
+        """
+        return
+
 
 def staged_names(handles: Iterable[Mapping[str, Any]]) -> frozenset[str]:
     """The names of staged things among `handles`: what `begin` wants to be told as protected."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from headgate_contract.errors import SnapshotDamaged
+from headgate_contract.ids import CheckpointId
 from headgate_contract.snapshot import SourceState, StateHandle
 
 Json = dict[str, Any]
@@ -42,6 +43,10 @@ class PositionBook(ABC):
 
     def confirm(self, state: SourceState) -> None:
         """A checkpoint with this state is complete: later ones may share its files. Most books have none."""
+        return
+
+    def aborted(self, checkpoint: CheckpointId) -> None:
+        """This snapshot came to nothing, for whatever reason. Most books keep nothing of an attempt."""
         return
 
 

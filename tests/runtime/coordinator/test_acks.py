@@ -188,8 +188,8 @@ def test_f45_a_stop_cannot_be_subsumed() -> None:
 
 
 @pytest.mark.parametrize("way", ["declined", "expired", "not stored", "subsumed"])
-def test_f44_f162_each_way_to_come_to_nothing_is_made_known_once(way: str) -> None:
-    """The notice is what makes the taker discard the parts that were collected."""
+def test_f44_each_way_to_come_to_nothing_is_made_known_once(way: str) -> None:
+    """The notice is what makes the parts go: tests/runtime/driver/test_aborts.py."""
     world = with_pending(2)
     match way:
         case "declined":
