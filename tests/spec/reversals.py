@@ -518,6 +518,11 @@ def _(patch: Patch) -> None:
     patch.setattr(snapshots.SnapshotTaker, "discard", sparing)
 
 
+@reverses(144, "a savepoint that was claimed stays")
+def _(patch: Patch) -> None:
+    patch.setattr(cleaner.Cleaner, "_delete_savepoint", lambda it, ref: None)
+
+
 # ---- restore
 
 

@@ -43,7 +43,7 @@ class CompletedCheckpointStore:
 
     def retire_at_cancel(self, policy: ExternalizedCheckpointRetention) -> tuple[CheckpointId, ...]:
         """The slot that says that the stream was cancelled is about to be written: what it retires."""
-        return given_up_at_cancel(self.snapshots, policy, self.spared)
+        return given_up_at_cancel(self.snapshots, policy, self.spared, self.claimed)
 
     def not_completed(self) -> None:
         """That slot was not written."""
@@ -64,11 +64,15 @@ def given_up_at_cancel(
     retained: Sequence[SnapshotRef],
     policy: ExternalizedCheckpointRetention,
     spared: Collection[CheckpointId] = frozenset(),
+    claimed: Collection[CheckpointId] = frozenset(),
 ) -> tuple[CheckpointId, ...]:
-    """The checkpoints that the cancelling of the stream retires; a savepoint belongs to the one who asked for it."""
+    """The checkpoints that the cancelling of the stream retires, and the savepoints that it has `claimed`.
+
+    Any other savepoint belongs to the one who asked for it.
+    """
     if not policy.deletes:
         return ()
-    ids = (ref.id for ref in retained if ref.kind is SnapshotKind.CHECKPOINT)
+    ids = (ref.id for ref in retained if ref.kind is SnapshotKind.CHECKPOINT or ref.id in claimed)
     return tuple(sorted(id for id in ids if id not in spared))
 
 

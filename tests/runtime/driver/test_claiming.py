@@ -87,6 +87,41 @@ def test_f144_a_savepoint_that_was_claimed_is_gone_once_newer_checkpoints_subsum
     world.check_output()
 
 
+@pytest.mark.parametrize("claims", [True, False], ids=["claimed", "not claimed"])
+@pytest.mark.parametrize("end", ["a stop", "a cancel that deletes", "a cancel that retains"])
+def test_f144_after_a_restore_that_claims_it_and_an_end_the_folder_of_a_savepoint_is_gone(
+    world: LifeWorld, claims: bool, end: str
+) -> None:
+    """Where nothing subsumes it and the end deletes nothing, it is kept as a checkpoint is."""
+    deletes = {"execution.checkpointing.externalized-checkpoint-retention": "DELETE_ON_CANCELLATION"}
+    world.settings |= BY_HAND | {"execution.checkpointing.num-retained": "1" if end == "a stop" else "5"}
+    world.settings |= deletes if end == "a cancel that deletes" else {}
+    world.write(2)
+    life = world.begin()
+    life.read_all()
+    taken = take(life, "before", RequestKind.SAVEPOINT)
+    folder = world.base / "root" / taken.folder
+    assert life.stop() is None
+    assert folder.exists()
+    life = world.begin("before", claims=claims)
+    world.write(1)
+    life.read_all()
+    if end == "a stop":
+        take(life, "one")
+        assert life.stop() is None
+    else:
+        life.ask("cancel", RequestKind.CANCEL)
+        assert life.wait() is None
+    gone = claims and end != "a cancel that retains"
+    assert folder.exists() is not gone
+    assert (world.catalogue.find(taken.id) is None) is gone
+    if not gone:
+        again = world.begin("before")
+        again.read_all()
+        assert again.stop() is None
+        world.check_output()
+
+
 def test_a_savepoint_of_elsewhere_that_was_claimed_goes_too_over_a_crash_and_a_deletion_that_failed(
     world: LifeWorld, tmp_path: Path
 ) -> None:

@@ -47,6 +47,9 @@ class SteppingStore(ObjectStore):
         self._before(f"delete {path}")
         return self.inner.delete(path)
 
+    def delete_all(self, folder: str) -> int:
+        return super().delete_all(folder) + self.inner.delete_all(folder)  # on a local disk empty folders are left
+
     def upload(self, local: Path, path: str) -> int:
         self._before(f"upload {path}")
         return self.inner.upload(local, path)
