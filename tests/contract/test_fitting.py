@@ -76,14 +76,14 @@ def test_a_job_that_did_not_change_takes_everything() -> None:
     assert whole.restored() == TAKEN
 
 
-def test_f60_f63_another_max_parallelism_is_refused_and_nothing_allows_it() -> None:
+def test_f60_another_max_parallelism_is_refused_and_nothing_allows_it() -> None:
     other = found(shape(max_parallelism=64))
     assert refused(shape(max_parallelism=64)) == "it has max-parallelism 128, the job is set to 64"
     assert other.refusal((COUNTS, LINES, OUT)) is not None
     assert refused(shape(keyed=(), max_parallelism=64)).startswith("it has state of counts"), "no step has key groups"
 
 
-def test_f61_f63_state_that_the_job_no_longer_has_is_refused_and_dropped_only_if_allowed() -> None:
+def test_f61_state_that_the_job_no_longer_has_is_refused_and_dropped_only_if_allowed() -> None:
     for job in (shape(keyed=()), shape(keyed=("totals",))):
         assert refused(job) == "it has state of counts, which the job no longer has"
         assert found(job).refusal((COUNTS,)) is None

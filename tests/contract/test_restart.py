@@ -31,8 +31,10 @@ def facts(*lasted_s: float, pause_s: float = 1.0) -> RestartFacts:
     return RestartFacts("orders", tuple(lives))
 
 
-def exponential(*, jitter: float = 0.0, attempts: int = 2**31 - 1) -> ExponentialDelay:
-    return ExponentialDelay(initial_s=1, max_s=10, multiplier=2, reset_after_s=100, jitter=jitter, attempts=attempts)
+def exponential(*, jitter: float = 0.0, attempts: int = 2**31 - 1, multiplier: float = 2) -> ExponentialDelay:
+    return ExponentialDelay(
+        initial_s=1, max_s=10, multiplier=multiplier, reset_after_s=100, jitter=jitter, attempts=attempts
+    )
 
 
 lifetimes = st.lists(st.floats(0, 1000, allow_nan=False), min_size=1, max_size=30)
@@ -61,9 +63,16 @@ def test_f169_failure_rate_allows_so_many_within_the_interval() -> None:
     assert strategy.next_attempt(facts(10, 10, 100)) == RestartAfter(1, 3), "the old failures are outside the interval"
 
 
-def test_f170_f172_exponential_delay_grows_and_is_capped() -> None:
-    pauses = [exponential().next_attempt(facts(*[1.0] * count)) for count in range(1, 7)]
-    assert [verdict.delay_s for verdict in pauses if isinstance(verdict, RestartAfter)] == [1, 2, 4, 8, 10, 10]
+@pytest.mark.parametrize(
+    ("multiplier", "expected"),
+    [(2.0, [1, 2, 4, 8, 10, 10]), (3.0, [1, 3, 9, 10, 10, 10]), (1.5, [1, 1.5, 2.25, 3.375, 5.0625, 7.59375])],
+)
+def test_f170_f172_exponential_delay_grows_by_its_multiplier_and_is_capped(
+    multiplier: float, expected: list[float]
+) -> None:
+    strategy = exponential(multiplier=multiplier)
+    pauses = [strategy.next_attempt(facts(*[1.0] * count)) for count in range(1, 7)]
+    assert [verdict.delay_s for verdict in pauses if isinstance(verdict, RestartAfter)] == expected
 
 
 def test_f170_exponential_delay_begins_anew_after_a_long_life() -> None:

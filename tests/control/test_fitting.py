@@ -15,6 +15,7 @@ from headgate_contract.operator_state import OperatorState, OperatorStateKind
 from headgate_contract.restore import Refuse, RestoreFrom
 from headgate_contract.snapshot import CommittableGroup, VertexState
 from headgate_control import Condition
+from headgate_control.launch import Launcher
 from tests.control.world import STREAM, World
 
 PLAN: Mapping[str, Any] = {
@@ -78,6 +79,28 @@ def test_what_does_not_fit_is_refused_with_the_reason(
     with pytest.raises(RestoreRefused, match=why):
         crashed.control().start(STREAM)
     assert len(crashed.catalogue().generations) == 1
+
+
+def test_f63_when_metadata_are_read_the_rules_hold_before_anything_is_launched(
+    crashed: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launched: list[object] = []
+    start = Launcher.start
+    monkeypatch.setattr(Launcher, "start", lambda *args: (launched.append(args), start(*args))[1])
+    control = crashed.control()
+    deploy(crashed, PLAN, pipeline__max_parallelism="64")
+    for allow in (False, True):
+        with pytest.raises(RestoreRefused, match="has max-parallelism 128, the job is set to 64"):
+            control.start(STREAM, allow_non_restored_state=allow)
+    deploy(crashed, PLAN | {"vertices": STATELESS})
+    with pytest.raises(RestoreRefused, match="has state of counts, which the job no longer has"):
+        control.start(STREAM)
+    assert launched == []
+    assert len(crashed.catalogue().generations) == 1
+    started = control.start(STREAM, allow_non_restored_state=True)
+    assert isinstance(started.decision, RestoreFrom)
+    assert started.decision.non_restored == ("counts",)
+    assert len(launched) == 1
 
 
 def test_a_sink_may_leave_once_its_output_is_published(crashed: World) -> None:

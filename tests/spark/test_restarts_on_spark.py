@@ -115,7 +115,7 @@ def wish(fragile: Fragile, what: str) -> int:
     return before
 
 
-def test_f175_a_task_that_fails_restarts_the_whole_chain(fragile: Fragile) -> None:
+def test_a_task_that_fails_restarts_the_chain(fragile: Fragile) -> None:
     before = wish(fragile, "fail-task")
     assert "ValueError: the task was told to fail" in fragile.restarted(before)
 

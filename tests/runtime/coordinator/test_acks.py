@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.coordinator.messages import CommitGroups, Declined, NotifyAborted, NotifyComplete, Reply, StoreSnapshot
-from headgate.coordinator.pending import PendingState
+from headgate.coordinator.messages import (
+    CommitGroups,
+    Declined,
+    NotifyAborted,
+    NotifyComplete,
+    Reply,
+    StoreSnapshot,
+    Tick,
+    Trigger,
+)
+from headgate.coordinator.pending import AckResult, PendingCheckpoint, PendingState
 from headgate.coordinator.policy import CheckpointOptions
 from headgate.coordinator.reasons import CheckpointFailureReason
 from headgate_contract.ids import CheckpointId, RequestId
@@ -114,18 +123,31 @@ def test_f7_late_and_unknown_acks_are_dropped() -> None:
 
 
 def test_f8_messages_about_checkpoints_that_do_not_exist_never_raise() -> None:
-    world = World(TOLERANT)
-    for checkpoint in (1, 99):
-        for participant in (*PARTICIPANTS, "a stranger"):
-            assert world.tell(ack_of(checkpoint, participant)) == []
-            event = Declined(checkpoint=CheckpointId(checkpoint), participant=participant, cause="?")
-            assert world.tell(event) == []
+    completed, under_way = World(TOLERANT), with_pending(1)
+    completed.request("now")
+    completed.complete(1)
+    for world in (World(TOLERANT), completed, under_way):
+        for checkpoint in (1, 99):
+            strangers = ("a stranger", "state of another job")
+            for participant in strangers if checkpoint in world.pending else (*PARTICIPANTS, *strangers):
+                assert world.tell(ack_of(checkpoint, participant)) == []
+                event = Declined(checkpoint=CheckpointId(checkpoint), participant=participant, cause="?")
+                assert world.tell(event) == []
+    assert under_way.pending == [1]
 
 
 def test_a_stranger_cannot_decline() -> None:
     world = with_pending(1)
     assert world.decline(1, "a stranger") == []
     assert world.pending == [1]
+
+
+def test_f46_a_second_ack_is_told_apart_from_the_first_and_from_a_strangers() -> None:
+    attempt = with_pending(1).coordinator.pending[CheckpointId(1)]
+    acks = [ack_of(1, STATE), ack_of(1, STATE, epoch=99), ack_of(1, "a stranger")]
+    assert [attempt.acknowledge(ack) for ack in acks] == [AckResult.SUCCESS, AckResult.DUPLICATE, AckResult.UNKNOWN]
+    assert attempt.vertices == ack_of(1, STATE).vertices
+    assert attempt.waiting == {SOURCE, SINK}
 
 
 def test_f46_a_second_ack_changes_nothing() -> None:
@@ -181,10 +203,23 @@ def test_f45_what_somebody_waits_for_cannot_be_subsumed(name: str | None) -> Non
     assert world.groups() == {1: [], 2: [0]}
 
 
-def test_f45_a_stop_cannot_be_subsumed() -> None:
+@pytest.mark.parametrize("name", ["last", None], ids=["with a savepoint", "with a checkpoint"])
+def test_f45_nothing_gets_past_the_last_snapshot_of_a_stop(name: str | None) -> None:
     world = World(TOLERANT)
-    world.request("stop", stop=True)
-    assert not world.coordinator.pending[CheckpointId(1)].can_be_subsumed
+    world.request("stop", name, stop=True)
+    world.request("late", "late")
+    world.request("now")
+    world.pass_time(4999)
+    assert world.pending == [1], "no barrier passes behind the last one"
+    later = PendingCheckpoint(CheckpointId(2), Trigger(), world.cut, world.now_ms, set())
+    world.coordinator.pending[later.id] = later
+    world.tell(Tick())
+    assert later.state is PendingState.COLLECTING, "and if one had, it would wait although it has all of its acks"
+    assert world.pending == [1, 2]
+    del world.coordinator.pending[later.id]
+    world.complete(1)
+    assert world.aborted() == {}
+    assert world.ended
 
 
 @pytest.mark.parametrize("way", ["declined", "expired", "not stored", "subsumed"])

@@ -221,9 +221,11 @@ def test_f10_the_pause_after_a_checkpoint_is_kept_and_then_the_next_one_starts()
 def test_f32_periodic_checkpoints_keep_the_pause_also_after_one_that_failed() -> None:
     world = World(CheckpointOptions(interval_ms=100, min_pause_ms=500, tolerable_failures=10))
     world.pass_time(100)
-    world.decline(1)
-    assert world.pass_time(499) == []
-    assert world.pass_time(1) != []
+    for number, end in ((1, world.complete), (2, world.decline), (3, world.complete)):
+        assert world.pending == [number]
+        end(number)
+        assert world.pass_time(499) == []
+        assert barriers(world.pass_time(1)) == [number + 1]
 
 
 def test_a_pause_between_checkpoints_means_that_one_runs_at_a_time() -> None:
@@ -286,7 +288,32 @@ def test_what_people_ask_for_does_not_put_off_the_periodic_checkpoints() -> None
     assert world.pending == [4]
 
 
-def test_f30_the_first_of_three_queued_requests_is_refused_and_the_others_run() -> None:
+@pytest.mark.parametrize("fails", ["while it waits", "at its barrier"])
+def test_f30_the_first_of_three_queued_requests_fails_and_the_other_two_run(fails: str) -> None:
+    world = World(CheckpointOptions(interval_ms=100_000, timeout_ms=5000))
+    world.begin()
+    for request in ("one", "two", "three"):
+        world.request(request)
+    assert [waiting.request for waiting in world.coordinator.requests.waiting] == ["one", "two", "three"]
+    if fails == "while it waits":
+        world.pass_time(5000)
+        world.finish()
+    else:
+        world.finish()
+        assert world.pending == [1]
+        world.decline(1)
+    assert set(world.replies) <= {"one"}
+    for number in (2, 3):
+        assert world.pending == [number]
+        world.complete(number)
+    assert {id: answer.done for id, answer in world.replies.items() if isinstance(answer, Reply)} == {
+        "one": False,
+        "two": True,
+        "three": True,
+    }
+
+
+def test_a_request_that_is_refused_keeps_no_other_from_running() -> None:
     world = World(OFF, retained=[savepoint_ref(1, "old")])
     world.begin()
     world.request("one", "old")

@@ -443,10 +443,19 @@ def test_what_the_last_action_retires_is_deleted_before_the_end(world: LedgerWor
     assert world.ends == []
 
 
-def test_f57_f70_a_retired_checkpoints_own_files_go_with_its_folder_and_shared_ones_stay(world: LedgerWorld) -> None:
+def test_f57_f70_a_retired_checkpoints_own_files_go_with_its_folder_and_shared_ones_with_the_last(
+    world: LedgerWorld,
+) -> None:
     world.do(retire_one_of_two(world))
     assert shared_files(world) == ["shared/b", "shared/c"]
     assert list(world.plain.list(CHECKPOINT_1.removesuffix(f"/{METADATA}"))) == []
+    action = snapshot(3, files=[handle("shared/c")], retires=[2])
+    world.do(action)
+    [event] = [event for event in world.told() if isinstance(event, Stored)]
+    world.do(
+        NotifyComplete(checkpoint=action.checkpoint, snapshot=event.snapshot, cut=action.cut, retired=action.retires)
+    )
+    assert shared_files(world) == ["shared/c"]
 
 
 def test_f69_a_restored_checkpoint_is_retired_although_files_of_it_are_still_in_use(world: LedgerWorld) -> None:

@@ -117,6 +117,11 @@ def test_f9_an_aborted_checkpoints_own_files_go_and_shared_ones_stay(stage: Stag
     assert len(stage.files()) > len(first.paths)
     stage.taker.discard(CheckpointId(2))
     assert stage.files() == first.paths
+    third = stage.complete(3)
+    assert set(first.paths) < set(third.paths)
+    assert stage.shared.release(CheckpointId(1)) == [], "a later one uses them"
+    stage.shared.confirm(())
+    assert stage.shared.release(CheckpointId(3)) == third.paths, "now nothing can"
 
 
 def test_f71_an_attempt_that_never_completed_takes_along_all_that_it_made(stage: Stage) -> None:
