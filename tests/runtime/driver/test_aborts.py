@@ -10,14 +10,18 @@ from typing import Any
 
 import pytest
 
+from headgate.coordinator.messages import Acknowledged, Event
+from headgate.driver.loop import CoordinatorLoop
+from headgate.recovery.fetch import SnapshotFiles
 from headgate.sink.base import SinkCommitter
 from headgate.sink.console import ConsoleCommitter
 from headgate.sink.files_committer import FilesCommitter
 from headgate.source.positions import FileListBook, PositionBook
 from headgate_contract.errors import SinkFailed
 from headgate_contract.history import read_history
-from headgate_contract.ids import CheckpointId
+from headgate_contract.ids import CheckpointId, VertexUid
 from headgate_contract.mailbox import Outcome, RequestKind
+from headgate_contract.snapshot import StateHandle, SubtaskState, VertexState
 from tests.runtime.driver.life_world import STREAM, LifeWorld, Running
 from tests.runtime.driver.waiting import PATIENCE_S, until
 
@@ -159,4 +163,85 @@ def test_one_who_cannot_bear_to_hear_of_it_keeps_it_from_nobody(world: LifeWorld
         life = fail_to_store(world)
     assert {kind for kind, _ in heard} == {FilesCommitter, ConsoleCommitter}
     assert life.stop() is None
+    world.check_output()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_f3_a_participant_that_declines_before_or_after_its_own_durable_work_ends_the_attempt(
+    world: LifeWorld, when: str
+) -> None:
+    prepare = FilesCommitter.prepare
+
+    def declining(sink: FilesCommitter, handles: Any) -> None:
+        if when == "after":
+            prepare(sink, handles)
+        raise SinkFailed("no room")
+
+    world.write(2)
+    life = world.begin(settings=BY_HAND)
+    life.read_all()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FilesCommitter, "prepare", declining)
+        asked(life)
+    assert life.answer("now").why == "sink out declined: no room"
+    assert world.catalogue.completed == ()
+    assert files_of(world, 1) == []
+    life.ask("again", RequestKind.CHECKPOINT)
+    assert life.answer("again").outcome is Outcome.DONE
+    assert life.stop() is None
+    world.check_output()
+
+
+THEIRS = "streams/others/shared/theirs"
+STRAY = f"streams/{STREAM}/shared/stray.c1g1"
+STRANGERS = {"state of another job": THEIRS, "state of nobody": STRAY}
+
+
+def ack_of_a_stranger(checkpoint: CheckpointId, participant: str) -> Acknowledged:
+    """It brings a file that is there."""
+    handle = StateHandle("file", STRANGERS[participant], 4, "00")
+    state = VertexState(participant, 1, "hashmap", (), (SubtaskState(0, 0, 127, {}, (handle,)),))
+    return Acknowledged(checkpoint=checkpoint, participant=participant, vertices={VertexUid("stranger"): state})
+
+
+def test_f7_a_second_ack_discards_nothing_another_jobs_files_stay_and_what_nobody_brought_goes(
+    world: LifeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    post, second = CoordinatorLoop.post, list[str]()
+
+    def confused(loop: CoordinatorLoop, event: Event) -> None:
+        post(loop, event)
+        if isinstance(event, Acknowledged):
+            second.append(event.participant)
+            post(loop, event)
+            for stranger in STRANGERS:
+                post(loop, ack_of_a_stranger(event.checkpoint, stranger))
+
+    for path in STRANGERS.values():
+        world.store.create(path, b"file")
+    monkeypatch.setattr(CoordinatorLoop, "post", confused)
+    world.write(2)
+    life = world.begin(settings=BY_HAND)
+    life.read_all()
+    world.store.create(STRAY, b"file")  # the life before it might have left it: this one has looked already
+    life.ask("one", RequestKind.CHECKPOINT)
+    assert life.answer("one").outcome is Outcome.DONE
+    [first] = world.catalogue.completed
+    metadata = SnapshotFiles(world.store, first).metadata()
+    needed = {handle.path for handle in metadata.handles()}
+    assert set(metadata.vertices) == {"number"}
+    world.write(1)
+    life.read_all()
+    with preparing(world, refuse):
+        asked(life)
+    assert {"state number", "source records", "sink out", "sink console"} <= set(second)
+    assert needed, "what was acknowledged twice"
+    assert world.shared_files() == {*needed, STRAY}
+    assert world.store.stat(THEIRS) is not None
+    assert life.stop() is None
+    life = world.begin(settings=BY_HAND)
+    life.read_all()
+    until(lambda: world.store.stat(STRAY) is None, "nobody names it: the next life deletes it")
+    assert life.stop() is None
+    assert world.store.stat(THEIRS) is not None
     world.check_output()

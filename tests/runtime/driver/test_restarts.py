@@ -9,10 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headgate.driver.engine import MicroBatch
 from headgate.driver.lives import GivenUp, is_final
 from headgate.recovery.fetch import SnapshotFiles
 from headgate.sink.files_committer import FilesCommitter
 from headgate.step.operators import Keyed
+from headgate.step.task import StepAck, StepTask
 from headgate.testing.stand_in import StandInEngine
 from headgate_contract.errors import SinkFailed, StorageError, SuppressRestarts
 from headgate_contract.heartbeats import StreamState
@@ -90,6 +92,56 @@ def test_f177_a_step_that_fails_is_restarted_until_it_succeeds(tmp_path: Path, s
     assert [record.restart for record in restarts(world)] == [1, 2, 3]
     assert all("ValueError: not good" in record.cause for record in restarts(world))
     assert life.heart.progress.restarts == 3
+
+
+class NotingEngine(StandInEngine):
+    """Notes the restart in which each subtask has run, and the state that it began with."""
+
+    ran: list[tuple[int, int, frozenset[str]]]
+
+    def run(self, batch: MicroBatch, task: StepTask) -> list[StepAck]:
+        assert task.keyed is not None
+        for subtask, parent in enumerate(task.keyed.parents):
+            files = [] if parent is None else [file["name"] for file in parent["files"]]
+            self.ran.append((task.identity.restart, subtask, frozenset(files)))
+        return super().run(batch, task)
+
+
+def test_f175_a_failure_in_one_subtask_takes_the_whole_chain_back_and_no_other_stream(tmp_path: Path) -> None:
+    """A chain is one region. Of two keys, on two subtasks, only one has a record that cannot be borne."""
+    worlds, lives, engines = [], [], []
+    for name, times in (("failing", {195: 1}), ("other", {})):
+        world = failing_world(tmp_path / name, times)
+        world.settings |= {"execution.checkpointing.interval": "1 h", "parallelism.default": "2"}
+        engine = type("Noting", (NotingEngine,), {"ran": []})
+        world.engine_class = engine
+        world.write(3)
+        worlds.append(world)
+        engines.append(engine)
+        lives.append(world.begin())
+    for world, life in zip(worlds, lives, strict=True):
+        life.read_all()
+        life.ask("cp", RequestKind.CHECKPOINT)
+        assert life.answer("cp").outcome is Outcome.DONE
+        world.write(7)
+        life.read_all()
+    failing, other = worlds
+    [checkpoint] = failing.catalogue.completed
+    [restart] = restarts(failing)
+    assert (restart.snapshot, "ValueError: not good" in restart.cause) == (checkpoint.id, True)
+    [vertex] = SnapshotFiles(failing.store, checkpoint).metadata().vertices.values()
+    kept = {part.subtask: frozenset(handle.name for handle in part.files) for part in vertex.subtasks}
+    assert set(kept) == {0, 1}
+    for subtask, files in kept.items():
+        before, after = ([has for each, of, has in engines[0].ran if (each, of) == (n, subtask)] for n in (0, 1))
+        assert before[-1] != files, "it had gone on since"
+        assert after[0] == files, "and has gone back, whether it failed or not"
+    assert lives[0].heart.progress.replayed > 0, "the source, too"
+    assert restarts(other) == []
+    assert {each for each, _, _ in engines[1].ran} == {0}
+    for world, life in zip(worlds, lives, strict=True):
+        assert life.stop() is None
+        world.check_output()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

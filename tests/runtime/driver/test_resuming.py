@@ -13,6 +13,7 @@ import headgate
 from headgate.job.plan import LinearPlan, linear_plan
 from headgate.recovery.fetch import SnapshotFiles
 from headgate.sink.files_committer import FilesCommitter
+from headgate_contract.catalogue import read_catalogue
 from headgate_contract.errors import Fenced, RestoreRefused, SinkFailed, StreamFailed
 from headgate_contract.history import read_history
 from headgate_contract.mailbox import Outcome, RequestKind
@@ -229,3 +230,41 @@ def test_f67_what_a_retained_checkpoint_shares_whose_metadata_cannot_be_read_sta
     until(lambda: world.store.stat(f"{first.folder}/{METADATA}") is None, "the oldest is retired and deleted")
     assert life.stop() is None
     assert needed <= world.shared_files()
+
+
+def test_f58_only_what_is_below_the_lowest_retained_checkpoint_and_in_no_use_is_ever_deleted(world: LifeWorld) -> None:
+    world.settings |= BY_HAND | {"execution.checkpointing.num-retained": "2"}
+    deleted: list[str] = []
+    wrong: list[str] = []
+
+    def look(call: str) -> None:
+        what, _, path = call.partition(" ")
+        if what != "delete" or not path.startswith((CHECKPOINTS, f"streams/{STREAM}/shared")):
+            return
+        deleted.append(path)
+        retained = [ref for ref in read_catalogue(world.store.inner, STREAM).snapshots if ref.name is None]
+        files = {
+            handle.path for ref in retained for handle in SnapshotFiles(world.store.inner, ref).metadata().handles()
+        }
+        lowest = min(ref.id for ref in retained)
+        if path in files or (path.startswith(CHECKPOINTS) and int(path.split("/")[3].split("-")[1]) >= lowest):
+            wrong.append(call)
+
+    world.faults.act = look
+    life = world.begin()
+    for turn, kind in enumerate([RequestKind.CHECKPOINT, RequestKind.SAVEPOINT, *6 * [RequestKind.CHECKPOINT]]):
+        world.write(1)
+        life.read_all()
+        life.ask(f"r{turn}", kind, **({"name": "between"} if kind is RequestKind.SAVEPOINT else {}))
+        assert life.answer(f"r{turn}").outcome is Outcome.DONE
+    assert life.stop() is None
+    assert world.begin("between").stop() is None, "one that goes back behind them all"
+    assert world.begin().stop() is None
+    assert wrong == []
+    assert {path.split("/")[3].split("-")[1] for path in deleted if path.startswith(CHECKPOINTS)} >= {
+        "1",
+        "3",
+        "4",
+        "5",
+    }
+    assert [path for path in deleted if "/shared/" in path]
