@@ -13,6 +13,7 @@ import headgate
 from headgate.driver.engine import EngineSetup
 from headgate.driver.ledger import Ledger
 from headgate.driver.lives import Lives
+from headgate.driver.loop import switch_threads_often
 from headgate.driver.points import KillPoints
 from headgate.driver.pulse import Heart
 from headgate.driver.setup import LifeSetup
@@ -57,6 +58,7 @@ def live(
     ledger_class: type[Ledger] = Ledger,
 ) -> Measured:
     """A first generation below `base`, until its engine says that it is enough; the engine, with what it measured."""
+    switch_threads_often()
     store = store or open_store(str(base / "root"))
     now = time.time_ns() // 1_000_000
     deployed = Deployed(

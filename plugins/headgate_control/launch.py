@@ -147,7 +147,7 @@ class Launcher:
             if time.monotonic() > deadline:
                 if trouble is not None:
                     raise trouble
-                raise self._too_slow(driver, timeout, last, alive_s_ago=time.monotonic() - moved)
+                raise self._too_slow(driver, deployed, last, alive_s_ago=time.monotonic() - moved)
             time.sleep(_POLL_S if self.store.url.startswith("file:") else _POLL_REMOTE_S)
 
     def _see_off(self, driver: Driver) -> None:
@@ -173,10 +173,13 @@ class Launcher:
             self._say_failed(driver.stream, driver.generation, driver.log, cause, beat)
         return self._failed(driver, cause)
 
-    def _too_slow(self, driver: Driver, timeout: Duration, last: Heartbeat | None, alive_s_ago: float) -> LaunchFailed:
+    def _too_slow(self, driver: Driver, deployed: Deployed, last: Heartbeat | None, alive_s_ago: float) -> LaunchFailed:
+        """It does not run yet: what is alive, by the rule for any driver (heartbeat.timeout), is left alone."""
+        settings = Settings(deployed.settings)
+        timeout: Duration = settings["headgate.startup-timeout"]
+        allowed: Duration = settings["heartbeat.timeout"]
         state = last.state.value if last is not None else "launched"
-        interval_s = last.interval_ms / 1000 if last is not None else 0.0
-        if last is not None and last.counter > 0 and alive_s_ago <= 2 * interval_s:
+        if last is not None and last.counter > 0 and alive_s_ago <= allowed.seconds:
             return LaunchInProgress(
                 f"generation {driver.generation} of stream {driver.stream} is still {state} after {timeout}; it stays",
                 hint=f"`headgate status {driver.stream}` shows when it runs; headgate.startup-timeout sets the wait",

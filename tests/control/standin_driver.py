@@ -2,8 +2,8 @@
 
 The job file is run as Python, so that one which does not import fails as it would in the real driver. It may set
 MODE: `runs` (the default), `exits` (code 3), `mute` (no heartbeat of its own), `says-failed`, `fails-later`,
-`slow` (restores, beating, until MARK exists), `deaf` (answers nothing), `no-savepoints` (they fail),
-`dies-at-stop` (after the snapshot, before the end).
+`slow` (restores, beating, until MARK exists), `stuck` (restores and says nothing more), `deaf` (answers nothing),
+`no-savepoints` (they fail), `dies-at-stop` (after the snapshot, before the end).
 """
 
 from __future__ import annotations
@@ -112,6 +112,8 @@ class StandinDriver:
         if self.mode == "says-failed":
             self.say(StreamState.FAILED, cause="the source directory in/ does not exist")
             return
+        while self.mode == "stuck":
+            time.sleep(0.1)
         while self.mode == "slow" and not self.mark.exists():
             self.breathe()
         self.say(StreamState.RUNNING)

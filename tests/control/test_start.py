@@ -156,10 +156,18 @@ def test_a_driver_without_any_sign_of_life_is_ended_at_the_startup_timeout(world
     assert (status.condition, status.process_sign) == (Condition.FAILED, ProcessSign.GONE)
 
 
+def test_a_driver_that_falls_silent_while_it_restores_is_ended_at_the_startup_timeout(world: World) -> None:
+    world.write_job("MODE = 'stuck'")
+    world.deployed(headgate__startup_timeout="4 s")
+    with pytest.raises(LaunchFailed, match=r"restoring and silent after 4 s.*was ended"):
+        world.control().start(STREAM)
+    assert world.control().status(STREAM).process_sign is ProcessSign.GONE
+
+
 def test_a_driver_that_restores_for_long_is_left_alone(world: World) -> None:
     world.write_job("MODE = 'slow'")
-    world.deployed(headgate__startup_timeout="1500 ms")
-    with pytest.raises(LaunchFailed, match="still restoring after 1500 ms"):
+    world.deployed(headgate__startup_timeout="4 s", heartbeat__timeout="10 s")
+    with pytest.raises(LaunchFailed, match="still restoring after 4 s"):
         world.control().start(STREAM)
     assert world.control().status(STREAM).condition is Condition.RESTORING
     assert world.control().status(STREAM).stop_wanted is None

@@ -16,6 +16,7 @@ from headgate.driver.engine import Engine, EngineSetup
 from headgate.driver.ledger import Ledger
 from headgate.driver.lives import Lives, describe_error, is_final
 from headgate.driver.log_file import take_over_output
+from headgate.driver.loop import switch_threads_often
 from headgate.driver.points import KillPoints
 from headgate.driver.pulse import Heart
 from headgate.driver.setup import LifeSetup, own_launch
@@ -40,6 +41,7 @@ FENCED = 10
 
 def main() -> int:
     arguments = _arguments()
+    switch_threads_often()
     work = Path(arguments.work)
     work.mkdir(parents=True, exist_ok=True)
     store = open_store(arguments.root, json.loads(os.environ.get("HEADGATE_ROOT_OPTIONS") or "{}"))

@@ -3,7 +3,9 @@
 A tier holds weights that differ by less than a factor of 4. As soon as `fanout` segments of one tier have gathered,
 they are merged, together with everything newer. So a state of n rows, each write of which brings b of them, has at most
 about fanout * log4(n / 1024) segments over each key group, and a row is rewritten about log4(n / b) times in its life.
-One plan stays within a budget: a merge that is larger is done in part, over some key groups, and the next plan goes on.
+Before the newer segments weigh `most_above` times the oldest one, everything is merged: rows that no reader finds any
+more cost room, and would go up with the next checkpoint. One plan stays within a budget: a merge that is larger is done
+in part, over some key groups, and the next plan goes on.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ class SegmentPolicy:
     """How many segments of one tier may lie above each other."""
     smallest_tier: int = 1024
     """Segments up to four times this weight are one tier."""
+    most_above: float = 1.5
+    """How much the segments above the oldest one may weigh, in its weights."""
     merge_budget: int = 1_000_000
     merge_factor: int = 8
     """One `seal` merges at most `merge_budget`, plus `merge_factor` times the weight that it was given to write."""
@@ -106,6 +110,8 @@ def merge_depth(weights: Sequence[int], policy: SegmentPolicy) -> int:
         in_tier += 1
         if in_tier >= policy.fanout:
             depth = number
+    if len(weights) > 1 and sum(weights[:-1]) >= policy.most_above * weights[-1]:
+        return len(weights)
     return depth
 
 

@@ -58,6 +58,18 @@ def test_what_is_left_unmerged_is_no_tier_too_many(weights: list[int]) -> None:
     tiers = [POLICY.tier(weight) for weight in weights]
     highest = [max(tiers[: i + 1]) for i in range(len(tiers))]
     assert all(highest.count(tier) < POLICY.fanout for tier in highest)
+    assert len(weights) < 2 or sum(weights[:-1]) < POLICY.most_above * weights[-1]
+
+
+def test_a_state_that_is_written_again_and_again_takes_little_more_room_than_its_rows() -> None:
+    keys, weights, room = 500_000, [500_000], []
+    for _ in range(500):
+        weights.insert(0, 50_000)
+        for plan in plan_merges([Stack(WHOLE, tuple(weights))], 50_000, POLICY):
+            weights[: plan.depth] = [min(keys, sum(weights[: plan.depth]))]
+        room.append(sum(weights))
+    assert sum(room) / len(room) < 2 * keys
+    assert max(room) < (1 + POLICY.most_above) * keys
 
 
 def test_a_tier_is_a_factor_of_four() -> None:
