@@ -145,6 +145,13 @@ FORMS: Mapping[str, Form] = {
                 title="A savepoint that is restored",
             ),
             "savepoint_first": _yes_or_no("Savepoint first", "Stop a running stream with a savepoint.", True),
+            "parallelism": Param(
+                None,
+                type=["null", "integer"],
+                minimum=1,
+                title="Parallelism",
+                description="How many subtasks it goes on with; left empty, as it is deployed.",
+            ),
             "fall_back": _fall_back(),
             "accept_duplicates": _accept_duplicates(),
             "allow_non_restored_state": _allow_non_restored_state(),

@@ -76,6 +76,16 @@ def optional_flag(value: object, what: str) -> bool | None:
     return None if value is None or str(value).strip() in ("", "None") else flag(value, what)
 
 
+def optional_number(value: object, what: str) -> int | None:
+    """A whole number, or nothing said (None, '' or 'None')."""
+    text = optional_text(value)
+    if text is None:
+        return None
+    if isinstance(value, bool) or not text.isdecimal():
+        raise BadInput(f"{what} is {value!r}", hint="it is a whole number")
+    return int(text)
+
+
 def optional_text(value: object) -> str | None:
     """A text, or None where a form was left empty."""
     text = "" if value is None else str(value).strip()

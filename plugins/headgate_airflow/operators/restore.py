@@ -8,7 +8,7 @@ from typing import Any
 from headgate_airflow.failures import told_to_airflow
 from headgate_airflow.identity import TaskIdentity
 from headgate_airflow.operators.asking import AskingOperator
-from headgate_airflow.operators.base import flag, optional_flag, optional_text
+from headgate_airflow.operators.base import flag, optional_flag, optional_number, optional_text
 from headgate_airflow.operators.launching import LaunchingOperator
 from headgate_contract.errors import RestoreRefused, StreamNotRunning
 from headgate_contract.ids import CheckpointId, SavepointName, StreamName
@@ -21,13 +21,15 @@ class RestoreStream(LaunchingOperator, AskingOperator):
     """Start `stream` from `snapshot`: an id, a savepoint's name, the URL of its folder, or None (as the rules choose).
 
     What would be restored is decided before anything is touched: a restore that would be refused stops nothing. A
-    stream that runs is then stopped, with a savepoint unless `savepoint_first` is false.
+    stream that runs is then stopped, with a savepoint unless `savepoint_first` is false. With `parallelism` it goes on
+    with so many subtasks, and the same job is deployed with that.
     """
 
     template_fields: Sequence[str] = (
         *LaunchingOperator.template_fields,
         "snapshot",
         "savepoint_first",
+        "parallelism",
         "fall_back",
         "accept_duplicates",
         "allow_non_restored_state",
@@ -39,6 +41,7 @@ class RestoreStream(LaunchingOperator, AskingOperator):
         *,
         snapshot: int | str | None = None,
         savepoint_first: bool | str = True,
+        parallelism: int | str | None = None,
         fall_back: bool | str | None = None,
         accept_duplicates: bool | str = False,
         allow_non_restored_state: bool | str = False,
@@ -48,6 +51,7 @@ class RestoreStream(LaunchingOperator, AskingOperator):
         super().__init__(**kwargs)
         self.snapshot = snapshot
         self.savepoint_first = savepoint_first
+        self.parallelism = parallelism
         self.fall_back = fall_back
         self.accept_duplicates = accept_duplicates
         self.allow_non_restored_state = allow_non_restored_state
@@ -104,6 +108,7 @@ class RestoreStream(LaunchingOperator, AskingOperator):
             "accept_duplicates": flag(self.accept_duplicates, "accept_duplicates"),
             "allow_non_restored_state": flag(self.allow_non_restored_state, "allow_non_restored_state"),
             "claim_mode": claim_mode_named(self.claim_mode),
+            "parallelism": optional_number(self.parallelism, "parallelism"),
         }
 
 
