@@ -38,9 +38,12 @@ def record_event(store: ObjectStore, stream: StreamName, event: Event) -> None:
     store.create(path, wire.encode("event", event))
 
 
-def read_history(store: ObjectStore, stream: StreamName) -> list[Event]:
-    """All events, oldest first by the clocks of those who wrote them. An unreadable one is shown as such."""
-    return list(newest_first(store, stream))[::-1]
+def read_history(store: ObjectStore, stream: StreamName, limit: int | None = None) -> list[Event]:
+    """The newest `limit` events, or all, oldest first by the clocks of those who wrote them.
+
+    An unreadable one is shown as such.
+    """
+    return list(itertools.islice(newest_first(store, stream), limit))[::-1]
 
 
 def newest_first(

@@ -4,38 +4,29 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from headgate_contract.durations import Duration
-from headgate_contract.errors import BadInput
-from headgate_contract.history import Event, read_history
-from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName, StreamName
+from headgate_contract.ids import CheckpointId, RequestId, SavepointName, StreamName
 from headgate_contract.mailbox import Answer, Request, RequestKind
 from headgate_contract.records import Deployed
-from headgate_contract.restart import RestartAfter
-from headgate_contract.restore import ClaimMode, Fresh, Located, Named, Newest
-from headgate_contract.snapshot import SavepointOrigin, SnapshotRef
+from headgate_contract.restore import ClaimMode, Fresh, Located, Newest
+from headgate_contract.snapshot import SavepointOrigin
 from headgate_contract.store import ObjectStore, open_store
 from headgate_control.catalogues import Catalogues
 from headgate_control.deploy import Checker, Deployer, Programs, warnings_of
 from headgate_control.environment import OPTIONS, environment_of_drivers, options_of
-from headgate_control.explain import Question, explain
+from headgate_control.explain import Question
 from headgate_control.journal import Journal
 from headgate_control.launch import Launcher
 from headgate_control.locating import absolute_directory
-from headgate_control.logs import log_of
-from headgate_control.measured import Checkpoints, Recoveries, checkpoints_of, comparable, predict, recoveries_of
+from headgate_control.looking import Looking, wanted_by
 from headgate_control.outcomes import (
     Asked,
-    Explanation,
     Launched,
-    LogTail,
-    Lost,
     NotNeeded,
-    StreamStatus,
 )
 from headgate_control.requests import Requests, chosen_name, made_up_name
 from headgate_control.restoring import Restorer
@@ -46,7 +37,7 @@ from headgate_control.telling import somebody
 from headgate_control.watch import Watch
 
 
-class Control:
+class Control(Looking):
     """The control plane of one storage root. Methods may be called from several threads.
 
     Every method that names a stream raises StreamUnknown if it was never deployed on this root.
@@ -54,15 +45,15 @@ class Control:
 
     def __init__(self, store: ObjectStore, *, programs: Programs, added: Mapping[str, str], by: str) -> None:
         """See open(). `added` goes into the environment of drivers."""
-        self._store, self._by = store, by
         environment = environment_of_drivers(os.environ, added)
         self._journal = Journal(store)
-        self._catalogues = catalogues = Catalogues(store)
-        self._observer = observer = Observer(store, catalogues, Watch())
+        catalogues = Catalogues(store)
+        observer = Observer(store, catalogues, Watch())
         self._requests = Requests(store=store, catalogues=catalogues, observer=observer)
-        self._deployer = Deployer(
+        deployer = Deployer(
             store=store, catalogues=catalogues, checker=Checker(programs=programs, environment=environment)
         )
+        super().__init__(store=store, catalogues=catalogues, observer=observer, deployer=deployer, by=by)
         self._starter = Starter(
             store=store,
             catalogues=catalogues,
@@ -81,7 +72,7 @@ class Control:
             observer=observer,
             starter=self._starter,
             stopper=self._stopper,
-            deployer=self._deployer,
+            deployer=deployer,
             journal=self._journal,
         )
 
@@ -178,7 +169,7 @@ class Control:
         `claim_mode` says whose a savepoint is from then on.
         """
         question = Question(
-            wanted=_wanted(snapshot),
+            wanted=wanted_by(snapshot),
             fall_back=fall_back,
             accept_duplicates=accept_duplicates,
             allow_non_restored_state=allow_non_restored_state,
@@ -323,97 +314,3 @@ class Control:
             answer = self._requests.wait(stream, request.id, patience)
             note.details.update(answer.result)
             return Asked(stream=stream, request=request, answer=answer)
-
-    # -- looking
-
-    @property
-    def root(self) -> str:
-        """The storage root's URL."""
-        return self._store.url
-
-    def deployed(self, stream: str) -> Deployed | None:
-        """What the next start of the stream runs."""
-        return self._catalogues.read(StreamName(stream)).deployed
-
-    def streams(self) -> list[str]:
-        """The names of all streams that were ever deployed on this root."""
-        return [str(name) for name in self._catalogues.names()]
-
-    def status(self, stream: str, *, confirm: bool = False) -> StreamStatus:
-        """How the stream is. `confirm` watches a SILENT one until it is clear whether it is LOST."""
-        return self._observer.status(StreamName(stream), confirm=confirm)
-
-    def fleet(self, streams: Iterable[str] | None = None) -> list[StreamStatus]:
-        """The status of `streams` (those that were ever deployed), or of all, from one listing of the heartbeats.
-
-        What is wrong with one of them hides no other: it is UNREADABLE, and its text says why.
-        """
-        names = [StreamName(stream) for stream in streams] if streams is not None else None
-        return self._observer.fleet(names)
-
-    def lost(self, streams: Iterable[str] | None = None) -> list[Lost]:
-        """The lost streams whose restart is due now, of `streams` or of all; never blocks.
-
-        Silence is confirmed between calls: ask the same Control again. status() also shows those given up or not due.
-        """
-        found = [status.lost for status in self.fleet(streams)]
-        return [
-            lost for lost in found if lost is not None and isinstance(lost.restart, RestartAfter) and lost.due_in_s == 0
-        ]
-
-    def explain(
-        self,
-        stream: str,
-        *,
-        snapshot: CheckpointId | SavepointName | Located | None = None,
-        fresh: bool = False,
-        fall_back: bool | None = None,
-        accept_duplicates: bool = False,
-        allow_non_restored_state: bool = False,
-        claim_mode: ClaimMode = ClaimMode.NO_CLAIM,
-    ) -> Explanation:
-        """What start (or restore) with these arguments would do now, and why."""
-        if fresh and snapshot is not None:
-            raise BadInput("a start without state (fresh) names no snapshot", hint="leave one of the two out")
-        wanted = Fresh() if fresh else _wanted(snapshot)
-        status, catalogue = self._observer.look(StreamName(stream))
-        number, deployed = self._catalogues.deployed(catalogue)
-        question = Question(
-            wanted=wanted,
-            fall_back=fall_back,
-            accept_duplicates=accept_duplicates,
-            allow_non_restored_state=allow_non_restored_state,
-            claim_mode=claim_mode,
-        )
-        found = explain(self._store, catalogue, number, deployed, question, live=status.live)
-        measured = comparable(self._store, catalogue.stream)
-        return replace(found, prediction=predict(measured, found.state_bytes))
-
-    def snapshots(self, stream: str) -> list[SnapshotRef]:
-        """Every retained snapshot, newest first."""
-        return list(self._catalogues.read(StreamName(stream)).snapshots)
-
-    def checkpoints(self, stream: str, *, limit: int = 50) -> Checkpoints:
-        """What the newest checkpoints and savepoints cost, also those that failed, newest first."""
-        self._catalogues.read(StreamName(stream))
-        return checkpoints_of(self._store, StreamName(stream), limit)
-
-    def recoveries(self, stream: str, *, limit: int = 50) -> Recoveries:
-        """How long the newest starts and recoveries took, newest first."""
-        self._catalogues.read(StreamName(stream))
-        return recoveries_of(self._store, StreamName(stream), limit)
-
-    def history(self, stream: str) -> list[Event]:
-        """What happened to the stream, oldest first."""
-        self._catalogues.read(StreamName(stream))
-        return read_history(self._store, StreamName(stream))
-
-    def logs(self, stream: str, generation: Generation | None = None, *, lines: int = 100) -> LogTail:
-        """The last lines of a generation's log. Raises NotFound, with host and path, if it is elsewhere."""
-        return log_of(self._catalogues.read(StreamName(stream)), generation, lines)
-
-
-def _wanted(snapshot: CheckpointId | SavepointName | Located | None) -> Newest | Named | Located:
-    if snapshot is None:
-        return Newest()
-    return snapshot if isinstance(snapshot, Located) else Named(snapshot)

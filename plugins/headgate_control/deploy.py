@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate_contract import wire
+from headgate_contract.catalogue import Catalogue
 from headgate_contract.durations import Duration
 from headgate_contract.errors import BadInput, Conflict, JobInvalid
 from headgate_contract.ids import SlotNumber, StreamName
@@ -121,6 +122,13 @@ class Deployer:
         if read_job(job) != content:
             raise Conflict(f"the job file {job} changed while it was checked", hint="deploy it again")
         return wanted
+
+    def rescaled(self, catalogue: Catalogue, parallelism: int, by: str) -> Deployed:
+        """What is deployed, at another parallelism, and validated. Nothing is recorded."""
+        stream, (_, deployed) = catalogue.stream, self.catalogues.deployed(catalogue)
+        check_unchanged(stream, deployed)
+        settings = {**deployed.settings, "parallelism.default": parallelism}
+        return self.checked(stream, Path(deployed.job), settings, Path(deployed.directory), by)
 
     def record(self, stream: StreamName, wanted: Deployed) -> tuple[SlotNumber, Deployed]:
         """Make what was checked the job of the stream's next start; the decision's number."""

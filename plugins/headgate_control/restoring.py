@@ -7,11 +7,8 @@ stopped. So a restore that is refused, or a stop that fails, changes nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
-from headgate_contract.catalogue import Catalogue
 from headgate_contract.ids import StreamName
-from headgate_contract.records import Deployed
 from headgate_contract.restore import Located, Named
 from headgate_contract.store import ObjectStore
 from headgate_control.catalogues import Catalogues
@@ -42,7 +39,7 @@ class Restorer:
         """Raises what start() raises, and what stop() raises for a stream that runs."""
         self.store.check_writable()
         status, catalogue = self.observer.look(stream, confirm=True)
-        rescaled = None if parallelism is None else self._rescaled(catalogue, parallelism, order.by)
+        rescaled = None if parallelism is None else self.deployer.rescaled(catalogue, parallelism, order.by)
         if status.live or rescaled is not None:
             number, deployed = self.catalogues.deployed(catalogue)
             check_unchanged(stream, deployed)
@@ -55,10 +52,3 @@ class Restorer:
             with self.journal.action(stream, "deploy", order.by, {"parallelism": parallelism}, rescaled.job) as note:
                 note.details["decision"], _ = self.deployer.record(stream, rescaled)
         return self.starter.start(stream, order, what="restore")
-
-    def _rescaled(self, catalogue: Catalogue, parallelism: int, by: str) -> Deployed:
-        """What is deployed, at another parallelism, and checked. Nothing is recorded."""
-        _, deployed = self.catalogues.deployed(catalogue)
-        check_unchanged(catalogue.stream, deployed)
-        settings = {**deployed.settings, "parallelism.default": parallelism}
-        return self.deployer.checked(catalogue.stream, Path(deployed.job), settings, Path(deployed.directory), by)

@@ -134,6 +134,17 @@ class TestHistory:
         record_event(store, STREAM, self.event(5))
         assert len(read_history(store, STREAM)) == 2
 
+    def test_of_a_long_one_only_what_is_wanted_is_read(
+        self, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for at_ms in range(5):
+            record_event(store, STREAM, self.event(at_ms))
+        read: list[str] = []
+        whole = store.read
+        monkeypatch.setattr(store, "read", lambda path: read.append(path) or whole(path))
+        assert [event.at_ms for event in read_history(store, STREAM, 2)] == [3, 4]
+        assert len(read) == 2
+
     def test_an_unreadable_event_is_told_at_its_moment(self, store: ObjectStore) -> None:
         record_event(store, STREAM, self.event(5))
         store.create(StreamPaths(STREAM).event(6, "torn"), b"torn")

@@ -6,6 +6,7 @@ import pytest
 
 from headgate_contract.errors import BadConfiguration, Conflict, RequestFailed, SnapshotUnknown
 from headgate_contract.ids import CheckpointId
+from headgate_contract.restore import StartFresh
 from headgate_contract.settings import Settings
 from headgate_control import Condition
 from tests.control.command_line import Cli
@@ -44,6 +45,15 @@ def test_one_that_cannot_be_stops_nothing_and_is_not_deployed(world: World, para
     with pytest.raises(BadConfiguration, match=r"parallelism\.default"):
         control.restore(STREAM, parallelism=parallelism)
     assert control.status(STREAM).condition is Condition.RUNNING
+    assert world.catalogue().deployed_number == 1
+
+
+def test_explain_tells_of_another_parallelism_and_records_nothing(world: World) -> None:
+    world.deployed()
+    control = world.control()
+    assert isinstance(control.explain(STREAM, parallelism=3).decision, StartFresh)
+    with pytest.raises(BadConfiguration, match=r"parallelism\.default"):
+        control.explain(STREAM, parallelism=129)
     assert world.catalogue().deployed_number == 1
 
 

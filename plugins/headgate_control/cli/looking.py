@@ -96,7 +96,7 @@ def history(
 ) -> None:
     """What happened to a stream, oldest first."""
     here = session(ctx, root, json)
-    events = here.control(stream).history(stream)[-limit:]
+    events = here.control(stream).history(stream, limit=limit)
     here.show(events, lambda: "\n".join(_event(event) for event in events) or f"nothing happened to {stream} yet")
 
 
