@@ -11,9 +11,8 @@ from tests.crash.rescaling import PARALLELISMS, FlowingStream
 pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(600)]
 
 
-@pytest.mark.parametrize(
-    ("backend", "savepoint"), [("rocksdb", False), ("hashmap", True)], ids=["rocksdb-checkpoint", "hashmap-savepoint"]
-)
+@pytest.mark.parametrize("savepoint", [False, True], ids=["checkpoint", "savepoint"])
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 def test_f154_f157_rescaled_on_spark_each_key_has_one_owner_and_the_output_is_exact(
     tmp_path: Path, backend: str, savepoint: bool
 ):
