@@ -128,6 +128,10 @@ def checked_url(url: str) -> str:
         raise BadInput(f"{url!r} is on {scheme!r}, where nothing can be stored", hint="use file:// or s3://")
     if scheme == "file" and authority not in ("", "localhost"):
         raise BadInput(f"{url!r} is no local folder", hint="write file:///folder with three slashes, or /folder")
+    if scheme == "file" and ("#" in rest or "?" in rest):
+        raise BadInput(
+            f"{url!r} has a '#' or '?', which ends the path of a file's URL", hint="choose a folder without them"
+        )
     return plain
 
 

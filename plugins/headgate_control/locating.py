@@ -93,5 +93,5 @@ def _url(text: str, root: str) -> str:
     if "://" in text:
         return checked_url(text)
     if text.startswith(("/", "./", "../", "~")):
-        return f"file://{Path(text).expanduser().absolute().resolve()}"
+        return checked_url(f"file://{Path(text).expanduser().absolute().resolve()}")
     return f"{root}/{text}"

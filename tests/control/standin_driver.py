@@ -23,7 +23,7 @@ from typing import Any
 
 from headgate_contract import wire
 from headgate_contract.catalogue import Catalogue
-from headgate_contract.errors import SlotTaken
+from headgate_contract.errors import SlotTaken, StorageError
 from headgate_contract.heartbeats import Heartbeat, Progress, StreamState, write_heartbeat
 from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName, StreamName, VertexUid
 from headgate_contract.log import Slot
@@ -135,6 +135,12 @@ class StandinDriver:
         name = request.args.get("savepoint" if ends else "name")
         if name and self.mode == "no-savepoints":
             self.reply(mailbox, request, Outcome.FAILED, why="a state file could not be written")
+            return False
+        try:
+            if target := request.args.get("target_directory"):
+                self.store.elsewhere(target).create(f"{name}/{METADATA}", b"")
+        except StorageError as error:
+            self.reply(mailbox, request, Outcome.FAILED, why=error.what)
             return False
         result: Mapping[str, Any] = {}
         taken: CheckpointId | None = None

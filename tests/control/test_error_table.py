@@ -189,6 +189,11 @@ def failing_savepoints(world: World) -> None:
     world.control().start(STREAM)
 
 
+def launched(world: World) -> None:
+    world.deployed()
+    world.control().start(STREAM)
+
+
 def log_elsewhere(world: World) -> None:
     world.deployed()
     world.started(host="far-away")
@@ -234,9 +239,12 @@ WHEN: dict[str, Callable[[World], None]] = {
     "an event of the history cannot be read": corrupt_event,
     "the driver dies while it starts": dying_driver,
     "the driver cannot do what was asked": failing_savepoints,
+    "a savepoint's directory cannot be written": launched,
+    "a directory's name cannot stand in a file's URL": running,
+    "a place's name cannot stand in a file's URL": running,
     "a log is on another host": log_elsewhere,
 }
-LAUNCHES = {"drifted apart", "dies while", "cannot do what", "rescale", "more subtasks"}
+LAUNCHES = {"drifted apart", "dies while", "cannot do what", "directory cannot be", "rescale", "more subtasks"}
 REALLY_CHECKED = {when for when, world_of in WHEN.items() if world_of is invalid_jobs}
 """Rows for which the runtime's own check of jobs is run; it starts Spark where it looks at columns."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -209,6 +210,29 @@ def test_a_place_that_carries_credentials_is_refused_and_not_shown(world: World,
         with pytest.raises(BadInput, match="carries credentials") as refused:
             ask()
         assert "SE" not in str(refused.value)
+
+
+@pytest.mark.parametrize("verb", ["savepoint", "stop"])
+def test_the_help_says_from_where_a_relative_directory_is_meant(cli: Cli, verb: str) -> None:
+    told = re.sub(r"[\s│]+", " ", cli(verb, "--help").out)
+    assert "a relative path is meant from the current folder here" in told
+
+
+@pytest.mark.parametrize("name", ["no#1", "what?"])
+def test_a_place_whose_name_ends_the_path_of_a_files_url_is_refused_where_it_is_named(world: World, name: str) -> None:
+    world.deployed()
+    places = [f"file:///mnt/{name}/x", f"/mnt/{name}/x", f"./{name}/x"]
+    asked: list[Callable[[str], object]] = [
+        absolute_directory,
+        lambda place: world.control().explain(STREAM, snapshot=Located(place)),
+    ]
+    for ask in asked:
+        for place in places:
+            with pytest.raises(BadInput, match=r"ends the path of a file's URL.*choose a folder without them"):
+                ask(place)
+    with pytest.raises(BadInput, match="ends the path"):
+        Settings({"execution.checkpointing.savepoint-dir": places[1]})
+    assert absolute_directory(f"s3://bucket/{name}") == f"s3://bucket/{name}"
 
 
 @pytest.mark.parametrize("text", ["", " ", "gs://bucket/x", "file://relative/x", "http://host/x"])

@@ -9,15 +9,11 @@ import typer
 from headgate_control.cli.session import By, Id, Json, NoWait, Root, Stream, request_id, session
 from headgate_control.outcomes import Asked
 
-TargetDirectory = Annotated[
-    str | None,
-    typer.Option(
-        "--target-directory",
-        help="Where to write it: a URL or path, as the driver sees it [default: execution.checkpointing.savepoint-dir, "
-        "else below the root].",
-        metavar="URL",
-    ),
-]
+WHERE_TO = (
+    "Where to write it: a URL or path, as the driver sees it; a relative path is meant from the current folder here "
+    "[default: execution.checkpointing.savepoint-dir, else below the root]."
+)
+TargetDirectory = Annotated[str | None, typer.Option("--target-directory", help=WHERE_TO, metavar="URL")]
 
 
 def checkpoint(

@@ -13,6 +13,7 @@ import typer
 from headgate_contract.codec import to_plain
 from headgate_contract.durations import parse_duration
 from headgate_contract.errors import BadConfiguration, BadInput
+from headgate_control.cli.asking import WHERE_TO
 from headgate_control.cli.session import (
     By,
     Fleet,
@@ -193,10 +194,7 @@ def stop(  # noqa: PLR0913, PLR0917  (one for each option)
     stream: Stream,
     savepoint: Annotated[bool, typer.Option("--savepoint", help="Take a savepoint at the end.")] = False,
     name: Annotated[str | None, typer.Option("--name", help="The savepoint's name.", metavar="NAME")] = None,
-    savepoint_path: Annotated[
-        str | None,
-        typer.Option("--savepoint-path", "-p", help="Where to write the savepoint: a URL or path.", metavar="URL"),
-    ] = None,
+    savepoint_path: Annotated[str | None, typer.Option("--savepoint-path", "-p", help=WHERE_TO, metavar="URL")] = None,
     no_wait: NoWait = False,
     id: Id = None,
     by: By = None,
