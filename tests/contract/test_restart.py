@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -85,6 +87,18 @@ def test_f170_exponential_delay_gives_up_after_its_attempts_in_a_row() -> None:
     assert isinstance(strategy.next_attempt(facts(1, 1)), RestartAfter)
     assert isinstance(strategy.next_attempt(facts(1, 1, 1)), GiveUp)
     assert isinstance(strategy.next_attempt(facts(1, 1, 1, 200)), RestartAfter)
+
+
+def test_f170_jitter_goes_both_ways_and_is_capped_too() -> None:
+    strategy = exponential(jitter=0.5)
+
+    def pauses(lives: Sequence[float]) -> list[float]:
+        verdicts = [strategy.next_attempt(facts(*[100.0] * count, *lives)) for count in range(50)]
+        return [verdict.delay_s for verdict in verdicts if isinstance(verdict, RestartAfter)]
+
+    grown, capped = pauses([100, 1, 1]), pauses([100, 1, 1, 1, 1, 1])
+    assert 2 <= min(grown) < 4 < max(grown) <= 6
+    assert 5 <= min(capped) < 10 == max(capped)
 
 
 @given(lifetimes, st.floats(0, 1))

@@ -487,8 +487,8 @@ def test_f146_a_savepoint_that_was_moved_or_copied_beside_the_others_is_restored
     place.parent.mkdir(exist_ok=True)
     how(taken, place)
     there = {path.relative_to(place) for path in place.rglob("*")}
-    for place_of_it in (brought(place, world), None):
-        life = world.begin(place_of_it)
+    for named in (False, True, False):
+        life = world.begin(brought(place, world) if named else None)
         world.write(1)
         life.read_all()
         assert life.stop() is None

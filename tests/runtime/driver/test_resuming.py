@@ -19,6 +19,7 @@ from headgate_contract.history import read_history
 from headgate_contract.mailbox import Outcome, RequestKind
 from headgate_contract.paths import METADATA
 from headgate_contract.records import SnapshotCompleted, Stopped
+from headgate_contract.snapshot import SnapshotRef
 from tests.runtime.driver.life_world import NUMBERED, STREAM, LifeWorld, number
 from tests.runtime.driver.waiting import until
 
@@ -185,6 +186,10 @@ def test_f150_a_stateless_step_that_is_added_hinders_no_restore(
     world.check_output()
 
 
+def own_files(world: LifeWorld, ref: SnapshotRef) -> set[str]:
+    return {handle.path for handle in SnapshotFiles(world.store, ref).metadata().handles()}
+
+
 def test_f158_resumed_by_hand_from_retained_checkpoints_several_times_in_a_row_on_either_backend(
     world: LifeWorld,
 ) -> None:
@@ -192,6 +197,7 @@ def test_f158_resumed_by_hand_from_retained_checkpoints_several_times_in_a_row_o
     chosen = None
     for turn, backend in enumerate(("hashmap", "hashmap", "rocksdb", "rocksdb", "hashmap", "hashmap")):
         world.write(2)
+        before = world.shared_files()
         life = world.begin(chosen, {"state.backend.type": backend})
         if chosen is not None:
             assert world.catalogue.base_of(life.generation) == world.catalogue.find(chosen)
@@ -203,8 +209,11 @@ def test_f158_resumed_by_hand_from_retained_checkpoints_several_times_in_a_row_o
             life.read_all()
         assert life.stop() is None
         world.check_output()
-        newest, *_, oldest = (ref.id for ref in world.catalogue.snapshots)
-        chosen = oldest if turn % 2 else newest
+        newest, *_, oldest = world.catalogue.snapshots
+        assert not own_files(world, oldest) & before, "the first one of a life is full"
+        made = {path for path in own_files(world, newest) if f".c{newest.id}g" in path}
+        assert made < own_files(world, newest), "and those behind it are incremental"
+        chosen = (oldest if turn % 2 else newest).id
 
 
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
@@ -232,7 +241,9 @@ def test_f67_what_a_retained_checkpoint_shares_whose_metadata_cannot_be_read_sta
     assert needed <= world.shared_files()
 
 
-def test_f58_only_what_is_below_the_lowest_retained_checkpoint_and_in_no_use_is_ever_deleted(world: LifeWorld) -> None:
+def test_f56_f58_only_what_is_below_the_lowest_retained_checkpoint_and_in_no_use_is_ever_deleted(
+    world: LifeWorld,
+) -> None:
     world.settings |= BY_HAND | {"execution.checkpointing.num-retained": "2"}
     deleted: list[str] = []
     wrong: list[str] = []
