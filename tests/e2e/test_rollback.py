@@ -162,7 +162,7 @@ def test_sigterm_ends_a_driver_cleanly_at_the_next_barrier(stream: StreamUnderFi
     assert check(stream.given, stream.output).ok
 
 
-def test_f154_a_savepoint_restores_at_another_parallelism_and_on_another_backend(stream: StreamUnderFire):
+def test_a_savepoint_restores_at_another_parallelism_and_on_another_backend(stream: StreamUnderFire):
     _give(stream, 0)
     first = stream.start()
     stream.wait(first.generation, lambda beat: beat.progress.records == 3000)
