@@ -17,8 +17,9 @@ from headgate.coordinator.messages import (
 from headgate.coordinator.pending import AckResult, PendingCheckpoint, PendingState
 from headgate.coordinator.policy import CheckpointOptions
 from headgate.coordinator.reasons import CheckpointFailureReason
+from headgate.testing.coordinator_books import COUNTS, LINES, PARTICIPANTS, SINK, SOURCE, STATE, ack_of
+from headgate.testing.coordinators import CoordinatorHarness as World
 from headgate_contract.ids import CheckpointId, RequestId
-from tests.runtime.coordinator.world import COUNTS, LINES, PARTICIPANTS, SINK, SOURCE, STATE, World, ack_of
 
 TOLERANT = CheckpointOptions(interval_ms=1000, timeout_ms=5000, max_concurrent=3, tolerable_failures=100)
 

@@ -11,8 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from headgate.coordinator.cut import Group
 from headgate.coordinator.messages import BatchFailed, Cancel, Declined, Tick, Trigger, WriteStopped
 from headgate.coordinator.policy import CheckpointOptions
+from headgate.testing.coordinator_books import OUT, PARTICIPANTS, STATE, ack_of, checkpoint_ref, savepoint_ref
+from headgate.testing.coordinators import CoordinatorHarness as World
 from headgate_contract.ids import CheckpointId, RequestId
-from tests.runtime.coordinator.world import OUT, PARTICIPANTS, STATE, World, ack_of, checkpoint_ref, savepoint_ref
 
 INTERVAL = 1_000
 TIMEOUT = 3_000

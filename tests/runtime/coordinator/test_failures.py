@@ -7,8 +7,9 @@ import pytest
 from headgate.coordinator.messages import BatchFailed, Declined, FailStream, Reply, Tick
 from headgate.coordinator.policy import CheckpointOptions, FailureManager
 from headgate.coordinator.reasons import CheckpointFailureReason as Reason
+from headgate.testing.coordinator_books import SOURCE, savepoint_ref
+from headgate.testing.coordinators import CoordinatorHarness as World
 from headgate_contract.ids import CheckpointId, RequestId
-from tests.runtime.coordinator.world import SOURCE, World, savepoint_ref
 
 STRICT = CheckpointOptions(interval_ms=1000, timeout_ms=5000)
 STRICT_MESSAGE = (

@@ -8,9 +8,9 @@ from headgate.coordinator.messages import Reply, Trigger
 from headgate.coordinator.policy import CheckpointOptions
 from headgate.coordinator.reasons import CheckpointFailureReason as Reason
 from headgate.coordinator.requests import CheckpointRequestDecider, Dropped, Load
+from headgate.testing.coordinators import CoordinatorHarness as World
 from headgate_contract.ids import CheckpointId, RequestId, SavepointName
 from headgate_contract.snapshot import SnapshotKind
-from tests.runtime.coordinator.world import World
 
 EVERY_SECOND = CheckpointOptions(interval_ms=1000)
 PERIODIC = Trigger(reason="interval")

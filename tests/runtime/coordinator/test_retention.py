@@ -7,10 +7,11 @@ import pytest
 from headgate.coordinator.messages import BatchFailed, Cancel, Reply, WriteStopped
 from headgate.coordinator.policy import CheckpointOptions
 from headgate.coordinator.retention import subsumed
+from headgate.testing.coordinator_books import checkpoint_ref, savepoint_ref
+from headgate.testing.coordinators import CoordinatorHarness as World
 from headgate_contract.ids import RequestId
 from headgate_contract.settings import Settings
 from headgate_contract.snapshot import ExternalizedCheckpointRetention, SnapshotKind, SnapshotRef
-from tests.runtime.coordinator.world import World, checkpoint_ref, savepoint_ref
 
 
 def retaining(number: int, retained: list[SnapshotRef] | None = None) -> World:

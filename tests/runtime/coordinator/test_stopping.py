@@ -16,8 +16,8 @@ from headgate.coordinator.messages import (
 )
 from headgate.coordinator.policy import CheckpointOptions
 from headgate.coordinator.reasons import CheckpointFailureReason as Reason
+from headgate.testing.coordinators import CoordinatorHarness as World
 from headgate_contract.ids import CheckpointId, RequestId
-from tests.runtime.coordinator.world import World
 
 EVERY_SECOND = CheckpointOptions(interval_ms=1000, timeout_ms=5000, tolerable_failures=5)
 

@@ -6,11 +6,12 @@ import pytest
 
 from headgate.coordinator.messages import Action, NotifyAborted, Reply, TakeSnapshot
 from headgate.coordinator.policy import CheckpointOptions
+from headgate.testing.coordinator_books import SOURCE, STATE, checkpoint_ref, savepoint_ref
+from headgate.testing.coordinators import CoordinatorHarness as World
 from headgate_contract.errors import BadConfiguration
 from headgate_contract.ids import CheckpointId, RequestId
 from headgate_contract.settings import Settings
 from headgate_contract.snapshot import ExternalizedCheckpointRetention
-from tests.runtime.coordinator.world import SOURCE, STATE, World, checkpoint_ref, savepoint_ref
 
 EVERY_SECOND = CheckpointOptions(interval_ms=1000)
 OFF = CheckpointOptions(interval_ms=None)
