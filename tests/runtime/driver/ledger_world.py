@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headgate.coordinator.cut import Cut, Group
-from headgate.coordinator.messages import Event, StoreSnapshot
+from headgate.coordinator.messages import Event, NotifyAborted, NotifyComplete, Reply, Stored, StoreSnapshot
+from headgate.coordinator.reasons import CheckpointFailureReason
 from headgate.driver.ledger import Action, Ledger
 from headgate.driver.points import KillPoints
 from headgate.driver.shared_state import SharedFiles
@@ -20,6 +21,7 @@ from headgate_contract.errors import StorageError
 from headgate_contract.history import read_history
 from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName, StreamName, VertexUid
 from headgate_contract.mailbox import Answer, Mailbox
+from headgate_contract.paths import METADATA
 from headgate_contract.records import GenerationStarted, SlotRecord, slot_log
 from headgate_contract.restore import StartFresh
 from headgate_contract.snapshot import SavepointOrigin, SnapshotKind, SourceState, StateHandle
@@ -28,6 +30,7 @@ from tests.runtime.driver.waiting import PATIENCE_S
 from tests.runtime.sink.stepping_store import SteppingStore
 
 STREAM = StreamName("orders")
+CHECKPOINT_1 = f"streams/{STREAM}/checkpoints/chk-1-g1/{METADATA}"
 OUT = VertexUid("out")
 COPY = VertexUid("copy")
 LINES = VertexUid("lines")
@@ -221,3 +224,22 @@ def group(number: int) -> Group:
 
 def handle(path: str) -> StateHandle:
     return StateHandle(path.rsplit("/", 1)[-1], path, 1, "00")
+
+
+def reply(request: str, why: str = "") -> Reply:
+    return Reply(request=RequestId(request), done=not why, why=why, result={} if why else {"snapshot": 1})
+
+
+def aborted(number: int, latest: CheckpointId | None = None) -> NotifyAborted:
+    reason = CheckpointFailureReason.CHECKPOINT_EXPIRED
+    return NotifyAborted(checkpoint=CheckpointId(number), reason=reason, cause="it expired", latest_completed=latest)
+
+
+def complete(world: LedgerWorld, number: int, retired: tuple[int, ...] = ()) -> NotifyComplete:
+    """Store a checkpoint; the notice that follows."""
+    action = snapshot(number)
+    world.do(action)
+    event = world.event()
+    assert isinstance(event, Stored)
+    retires = tuple(CheckpointId(id) for id in retired)
+    return NotifyComplete(checkpoint=action.checkpoint, snapshot=event.snapshot, cut=action.cut, retired=retires)

@@ -1,43 +1,41 @@
-"""The only writer of a generation's slots: completion, commit, the end, answers, and what storage may do to each."""
+"""The only writer of a generation's slots: completion, commit, the end, and what storage may do to each."""
 
 from __future__ import annotations
 
 import queue
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
-from headgate.coordinator.cut import Cut
 from headgate.coordinator.messages import (
-    Cleaned,
     CommitGroups,
     Committed,
     FailStream,
-    NotifyAborted,
-    NotifyComplete,
-    Reply,
     Stored,
     StoreFailed,
-    TakeSnapshot,
-    Tick,
     WriteStopped,
 )
-from headgate.coordinator.reasons import CheckpointFailureReason
 from headgate.driver.ledger import Action
 from headgate.recovery.fetch import SnapshotFiles
 from headgate_contract.errors import Fenced, SinkFailed, SlotTaken, StorageError, StreamFailed
-from headgate_contract.history import read_history
-from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName
-from headgate_contract.mailbox import Answer, Mailbox, Outcome
-from headgate_contract.measures import CheckpointCost
+from headgate_contract.ids import CheckpointId, Generation, RequestId
+from headgate_contract.mailbox import Outcome
 from headgate_contract.paths import METADATA
 from headgate_contract.records import SnapshotCompleted, Stopped
-from headgate_contract.snapshot import ExternalizedCheckpointRetention, SnapshotKind
-from tests.runtime.driver.ledger_world import STREAM, LedgerWorld, group, handle, snapshot
+from headgate_contract.snapshot import SnapshotKind
+from tests.runtime.driver.ledger_world import (
+    CHECKPOINT_1,
+    STREAM,
+    LedgerWorld,
+    aborted,
+    complete,
+    group,
+    handle,
+    reply,
+    snapshot,
+)
 
-CHECKPOINT_1 = f"streams/{STREAM}/checkpoints/chk-1-g1/{METADATA}"
 UPGRADE = f"streams/{STREAM}/savepoints/upgrade-1-g1/{METADATA}"
 
 
@@ -60,25 +58,6 @@ def stopped(request: str | None = None) -> WriteStopped:
 
 def commit(*numbers: int) -> CommitGroups:
     return CommitGroups(groups=tuple(group(number) for number in numbers))
-
-
-def reply(request: str, why: str = "") -> Reply:
-    return Reply(request=RequestId(request), done=not why, why=why, result={} if why else {"snapshot": 1})
-
-
-def aborted(number: int, latest: CheckpointId | None = None) -> NotifyAborted:
-    reason = CheckpointFailureReason.CHECKPOINT_EXPIRED
-    return NotifyAborted(checkpoint=CheckpointId(number), reason=reason, cause="it expired", latest_completed=latest)
-
-
-def complete(world: LedgerWorld, number: int, retired: tuple[int, ...] = ()) -> NotifyComplete:
-    """Store a checkpoint; the notice that follows."""
-    action = snapshot(number)
-    world.do(action)
-    event = world.event()
-    assert isinstance(event, Stored)
-    retires = tuple(CheckpointId(id) for id in retired)
-    return NotifyComplete(checkpoint=action.checkpoint, snapshot=event.snapshot, cut=action.cut, retired=retires)
 
 
 # ---- completion
@@ -340,202 +319,3 @@ def test_a_failure_keeps_its_cause_also_when_the_log_cannot_be_read(world: Ledge
     (error,) = world.ends
     assert isinstance(error, StreamFailed)
     assert str(error) == "micro-batch 7 failed"
-
-
-# ---- answers and history
-
-
-def test_answers_say_what_was_done_or_why_not(world: LedgerWorld) -> None:
-    world.do(reply("good"), reply("bad", "the disk is full"))
-    good, bad = world.answer("good"), world.answer("bad")
-    assert good is not None
-    assert bad is not None
-    assert (good.outcome, good.result, good.generation) == (Outcome.DONE, {"snapshot": 1}, 1)
-    assert (bad.outcome, bad.why) == (Outcome.FAILED, "the disk is full")
-
-
-def test_the_first_answer_stands(world: LedgerWorld) -> None:
-    first = Answer(id=RequestId("asked"), outcome=Outcome.DONE, generation=1, at_ms=0)
-    Mailbox(world.plain, STREAM).reply(first)
-    world.do(reply("asked", "too late"))
-    assert world.answer("asked") == first
-    assert world.ends == []
-
-
-def test_an_answer_that_storage_refuses_is_tried_again(world: LedgerWorld) -> None:
-    world.faults.refused, world.faults.times = [f"create streams/{STREAM}/answers"], 3
-    world.do(reply("asked"))
-    assert world.answer("asked") is not None
-
-
-def test_an_answer_that_cannot_be_written_does_not_fail_the_stream(world: LedgerWorld) -> None:
-    world.faults.refused = [f"create streams/{STREAM}/answers"]
-    world.do(reply("asked"))
-    assert world.ends == []
-
-
-def test_history_tells_of_completions_and_of_attempts_given_up(world: LedgerWorld) -> None:
-    world.do(complete(world, 1), aborted(2, CheckpointId(1)))
-    assert set(world.history()) == {
-        ("checkpoint", "checkpoint 1 is complete and committed"),
-        ("checkpoint", "checkpoint 2 was given up: it expired (CHECKPOINT_EXPIRED); the newest complete snapshot is 1"),
-    }
-
-
-def test_what_an_attempt_cost_is_told_with_its_end_whatever_that_was(world: LedgerWorld) -> None:
-    take = TakeSnapshot(
-        checkpoint=CheckpointId(1), kind=SnapshotKind.CHECKPOINT, name=None, cut=Cut(epoch=1), staged={}
-    )
-    savepoint = replace(take, checkpoint=CheckpointId(2), kind=SnapshotKind.SAVEPOINT, name=SavepointName("weekly"))
-    world.ledger.meter.saw(Tick(), [take, savepoint], 0.0)
-    world.do(complete(world, 1), aborted(2), aborted(3))
-    told = {event.text: event.measures for event in read_history(world.plain, STREAM)}
-    assert [type(cost) for cost in told.values()] == [CheckpointCost] * 3
-    assert "savepoint 2 was given up: it expired (CHECKPOINT_EXPIRED); none is complete yet" in told, (
-        "also that it was a savepoint"
-    )
-    assert [cost.checkpoint for cost in told.values() if isinstance(cost, CheckpointCost)] == [1, 2, 3]
-
-
-def test_f22_history_names_the_latest_completed_snapshot_when_a_checkpoint_is_given_up(world: LedgerWorld) -> None:
-    world.do(aborted(7, CheckpointId(5)), aborted(8))
-    assert [text.rpartition("; ")[2] for _, text in world.history()] == [
-        "the newest complete snapshot is 5",
-        "none is complete yet",
-    ]
-
-
-def test_a_history_that_cannot_be_written_stops_nobody(world: LedgerWorld) -> None:
-    notice = complete(world, 1)
-    world.faults.refused = [f"create streams/{STREAM}/history"]
-    world.do(notice)
-    assert world.ends == []
-
-
-# ---- what a retired checkpoint leaves
-
-
-def retire_one_of_two(world: LedgerWorld) -> NotifyComplete:
-    """Checkpoints 1 (files a, b) and 2 (files b, c); 2 retires 1."""
-    for path in ("shared/a", "shared/b", "shared/c"):
-        world.plain.create(path, path.encode())
-    world.do(snapshot(1, files=[handle("shared/a"), handle("shared/b")]))
-    world.event()
-    action = snapshot(2, files=[handle("shared/b"), handle("shared/c")], retires=[1])
-    world.do(action)
-    event = world.event()
-    return NotifyComplete(
-        checkpoint=action.checkpoint, snapshot=event.snapshot, cut=action.cut, retired=(CheckpointId(1),)
-    )
-
-
-def shared_files(world: LedgerWorld) -> list[str]:
-    return [info.path for info in world.plain.list("shared")]
-
-
-def test_what_the_last_action_retires_is_deleted_before_the_end(world: LedgerWorld) -> None:
-    notice = retire_one_of_two(world)
-    slow = threading.Event()
-    world.faults.act = lambda call: slow.wait(0.3) if "history" in call else None
-    world.ledger.perform(notice)
-    assert world.ledger.close()
-    assert shared_files(world) == ["shared/b", "shared/c"]
-    assert world.ends == []
-
-
-def test_f57_f70_a_retired_checkpoints_own_files_go_with_its_folder_and_shared_ones_with_the_last(
-    world: LedgerWorld,
-) -> None:
-    world.do(retire_one_of_two(world))
-    assert shared_files(world) == ["shared/b", "shared/c"]
-    assert list(world.plain.list(CHECKPOINT_1.removesuffix(f"/{METADATA}"))) == []
-    action = snapshot(3, files=[handle("shared/c")], retires=[2])
-    world.do(action)
-    [event] = [event for event in world.told() if isinstance(event, Stored)]
-    world.do(
-        NotifyComplete(checkpoint=action.checkpoint, snapshot=event.snapshot, cut=action.cut, retired=action.retires)
-    )
-    assert shared_files(world) == ["shared/c"]
-
-
-def test_f69_a_restored_checkpoint_is_retired_although_files_of_it_are_still_in_use(world: LedgerWorld) -> None:
-    for path in ("shared/a", "shared/b", "shared/c"):
-        world.plain.create(path, path.encode())
-    restored, folder = CheckpointId(1), CHECKPOINT_1.removesuffix(f"/{METADATA}")
-    world.plain.create(CHECKPOINT_1, b"metadata")
-    world.shared.register(restored, [handle("shared/a"), handle("shared/b")])
-    world.folders[restored] = folder
-    action = snapshot(2, files=[handle("shared/b"), handle("shared/c")], retires=[restored])
-    world.do(action)
-    stored = world.event()
-    world.do(
-        NotifyComplete(checkpoint=action.checkpoint, snapshot=stored.snapshot, cut=action.cut, retired=action.retires)
-    )
-    assert world.plain.stat(CHECKPOINT_1) is None, "that a later one uses its files does not keep it"
-    assert shared_files(world) == ["shared/b", "shared/c"]
-
-
-def test_f25_f66_the_metadata_of_a_checkpoint_say_what_becomes_of_it_at_the_end(world: LedgerWorld) -> None:
-    retention = ExternalizedCheckpointRetention.DELETE_ON_CANCELLATION
-    world.do(replace(snapshot(1), retention=retention))
-    record = world.records[1]
-    assert isinstance(record, SnapshotCompleted)
-    assert SnapshotFiles(world.plain, record.snapshot).metadata().retention is retention
-
-
-def test_f54_f57_what_a_cancel_retires_is_deleted_after_its_slot_says_so(world: LedgerWorld) -> None:
-    for path in ("shared/a", "shared/b"):
-        world.plain.create(path, path.encode())
-    world.do(snapshot(1, files=[handle("shared/a")]), snapshot(2, files=[handle("shared/b")]))
-    at_the_slot: list[str] = []
-    world.faults.act = lambda call: at_the_slot.extend(shared_files(world)) if "slots/00000004" in call else None
-    cancelled = WriteStopped(
-        reason="cancelled", committed=(), snapshot=None, request=None, retires=(CheckpointId(1), CheckpointId(2))
-    )
-    world.do(cancelled)
-    assert {"shared/a", "shared/b"} <= set(at_the_slot)
-    assert world.catalogue.snapshots == ()
-    assert shared_files(world) == []
-    assert world.plain.stat(CHECKPOINT_1) is None
-    assert world.ends == [None]
-
-
-def cleaned(world: LedgerWorld) -> list[int]:
-    """The checkpoints of which the coordinator is told that they are cleaned."""
-    return [event.checkpoint for event in world.told() if isinstance(event, Cleaned)]
-
-
-@pytest.mark.parametrize("refused", [[], ["delete"]], ids=["deleted", "could not be deleted"])
-def test_f38_the_coordinator_is_told_when_a_retired_checkpoint_is_cleaned(
-    refused: list[str], world: LedgerWorld
-) -> None:
-    notice = retire_one_of_two(world)
-    assert cleaned(world) == []
-    world.faults.refused = refused
-    world.do(notice)
-    assert cleaned(world) == [1]
-
-
-def test_f58_nothing_is_deleted_before_the_slot_says_that_it_is_retired(world: LedgerWorld) -> None:
-    retire_one_of_two(world)
-    assert shared_files(world) == ["shared/a", "shared/b", "shared/c"]
-    record = world.records[2]
-    assert isinstance(record, SnapshotCompleted)
-    assert record.retires == (1,)
-
-
-def test_a_deletion_that_fails_leaves_the_folder_for_the_next_life_and_does_not_fail_the_stream(
-    world: LedgerWorld,
-) -> None:
-    notice = retire_one_of_two(world)
-    world.faults.refused = ["delete"]
-    world.do(notice)
-    assert world.ends == []
-    assert world.plain.stat(CHECKPOINT_1) is not None
-    world.faults.refused = []
-    world.shared.register(CheckpointId(1), [handle("shared/a"), handle("shared/b")])
-    world.folders[CheckpointId(1)] = CHECKPOINT_1.removesuffix(f"/{METADATA}")
-    world.ledger.cleaner.dispose([CheckpointId(1)])
-    world.do()
-    assert shared_files(world) == ["shared/b", "shared/c"]
-    assert world.plain.stat(CHECKPOINT_1) is None
