@@ -47,7 +47,7 @@ def test_f33_a_checkpoint_that_cannot_be_stored_is_discarded_with_every_part_of_
     life.ask("now", RequestKind.CHECKPOINT)
     assert life.answer("now").outcome is Outcome.FAILED
     assert seen[0], "its parts had been uploaded"
-    until(lambda: stored(world) == set(), "nothing of it is left")
+    assert stored(world) == set(), "nothing of it is left"
     assert not [record for record in world.records if isinstance(record, SnapshotCompleted)]
     assert life.stop() is None
     world.check_output()
