@@ -24,6 +24,7 @@ from headgate.coordinator.messages import (
     Declined,
     Event,
     FailStream,
+    FinishOperators,
     NotifyAborted,
     NotifyComplete,
     Reply,
@@ -173,16 +174,15 @@ class Coordinator:
             return "the stream is ending"
         if self.stop is not None and not self.stop.may_join(trigger):
             return "the stream is stopping: its last barrier has been asked for"
-        if trigger.name is not None and self._name_taken(trigger):
+        if trigger.name is not None and trigger.name in [*self.store.names(), *(one.name for one in self._asked_for)]:
             return f"there is a savepoint {trigger.name} already, or one is being taken"
         if trigger.keep is not None and not self.store.stays(trigger.keep):
             return f"snapshot {trigger.keep}, which was to be kept, is not retained any more"
         return None
 
-    def _name_taken(self, trigger: Trigger) -> bool:
-        under_way = [pending.trigger.name for pending in self.pending.values()]
-        waiting = [other.name for other in self.requests.waiting]
-        return trigger.name in [*under_way, *waiting, *self.store.names()]
+    @property
+    def _asked_for(self) -> list[Trigger]:
+        return [*(pending.trigger for pending in self.pending.values()), *self.requests.waiting]
 
     def _begin_to_stop(self, trigger: Trigger, now_ms: int) -> list[Action]:
         self.stop = Stop(trigger)
@@ -227,9 +227,16 @@ class Coordinator:
                 self.requests.take()
                 actions.append(self._barrier(chosen, now_ms))
         if self.stop is not None and self._last_barrier_due and not self.busy:
-            self.stop.barrier_waits = False
-            actions.append(self._barrier(self.stop.trigger, now_ms))
+            actions.append(self._last_barrier(self.stop, now_ms))
         return actions
+
+    def _last_barrier(self, stop: Stop, now_ms: int) -> Action:
+        """The stop's own; before that of a drain a last step, without records."""
+        if stop.begins_to_finish():
+            self.busy = True
+            return FinishOperators(cut=self.cut)
+        stop.barrier_waits = False
+        return self._barrier(stop.trigger, now_ms)
 
     @property
     def _last_barrier_due(self) -> bool:
@@ -350,9 +357,8 @@ class Coordinator:
         failed = isinstance(doom, FailStream)
         reason = Reason.JOB_FAILURE if failed else Reason.CHECKPOINT_COORDINATOR_SHUTDOWN
         why = doom.cause if isinstance(doom, FailStream) else reason.value
-        triggers = [*(pending.trigger for pending in self.pending.values()), *self.requests.waiting]
         answers: list[Action] = [self._aborted(checkpoint, reason, why) for checkpoint in sorted(self.pending)]
-        answers += [reply for trigger in triggers for reply in refusal(trigger.request, why)]
+        answers += [reply for trigger in self._asked_for for reply in refusal(trigger.request, why)]
         answers += self.stop.overtaken(why, failed=failed) if self.stop is not None else []
         if isinstance(doom, FailStream):
             return [*answers, doom]
@@ -385,6 +391,7 @@ class Coordinator:
         actions = [aborted, *refusal(trigger.request, aborted.cause)]
         if self.stop is not None and trigger.stop:  # the stream goes on, periodic checkpoints too
             actions += self.stop.failed(aborted.cause)
+            self._doom = self._doom or self.stop.no_way_back(aborted.cause)
             self.stop = None
             self.scheduler.start(now_ms)
         self.failed += 1

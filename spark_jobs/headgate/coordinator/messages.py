@@ -32,6 +32,8 @@ class Trigger:
     """The URL of the directory for a savepoint; None: below the storage root."""
     stop: bool = False
     """The stream ends with this snapshot."""
+    drain: bool = False
+    """Before the last barrier the operators finish: the stream is not to go on from there."""
     keep: CheckpointId | None = None
     """A checkpoint that is to be restored next: from now on it is not retired."""
     reason: str = ""
@@ -160,6 +162,13 @@ class TakeSnapshot:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FinishOperators:
+    """Run the step once more, without records, for each operator to finish; then tell as of any micro-batch."""
+
+    cut: Cut
+
+
+@dataclass(frozen=True, kw_only=True)
 class StoreSnapshot:
     """All parts are there: write the metadata, then the completion slot."""
 
@@ -234,7 +243,15 @@ class FailStream:
 
 
 Action = (
-    TakeSnapshot | StoreSnapshot | CommitGroups | NotifyComplete | NotifyAborted | Reply | WriteStopped | FailStream
+    TakeSnapshot
+    | FinishOperators
+    | StoreSnapshot
+    | CommitGroups
+    | NotifyComplete
+    | NotifyAborted
+    | Reply
+    | WriteStopped
+    | FailStream
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headgate.coordinator.messages import Action, Reply, Trigger, WriteStopped, refusal, result_of
+from headgate.coordinator.messages import Action, FailStream, Reply, Trigger, WriteStopped, refusal, result_of
 from headgate_contract.ids import CheckpointId, RequestId
 from headgate_contract.snapshot import SnapshotRef
 
@@ -18,12 +18,19 @@ class Stop:
     """Whoever asked for a stop while this one was under way: its end answers them all."""
     barrier_waits: bool = True
     """Its barrier has not passed."""
+    finishing: bool = False
+    """The operators were told to finish, and may have done so: nothing goes on from here but to the end."""
     snapshot: SnapshotRef | None = None
     """What it ended with."""
 
     def may_join(self, trigger: Trigger) -> bool:
         """A stop is a stop; anything more would come behind the last barrier."""
-        return trigger.stop and not trigger.is_savepoint
+        return trigger.stop and not trigger.is_savepoint and not trigger.drain
+
+    def begins_to_finish(self) -> bool:
+        """The last barrier is due: whether the operators are to finish before it. Asked once, they need not again."""
+        begins, self.finishing = self.trigger.drain and not self.finishing, self.trigger.drain
+        return begins
 
     def join(self, trigger: Trigger) -> list[Action]:
         """Somebody else asks for the same: its end answers them."""
@@ -46,6 +53,12 @@ class Stop:
     def failed(self, why: str) -> list[Action]:
         """Its snapshot came to nothing: the others are told, as is the one who asked first."""
         return [reply for other in self.also for reply in refusal(other, why)]
+
+    def no_way_back(self, why: str) -> FailStream | None:
+        """Its snapshot came to nothing: how the stream ends, if it cannot go on with the state that there is now."""
+        return (
+            FailStream(cause=f"no snapshot holds what the operators have finished: {why}") if self.finishing else None
+        )
 
     @property
     def _asked(self) -> list[RequestId]:

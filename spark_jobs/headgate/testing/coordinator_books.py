@@ -17,6 +17,7 @@ from headgate.coordinator.messages import (
     CommitGroups,
     Event,
     FailStream,
+    FinishOperators,
     NotifyAborted,
     NotifyComplete,
     Reply,
@@ -91,6 +92,8 @@ class CoordinatorBooks:
             started_ms=self.now_ms,
         )
         self.busy = False
+        self.finishing = False
+        """The operators were told to finish."""
         self.staged: list[int] = []
         self.attempts: dict[CheckpointId, Attempt] = {}
         self.ledger: deque[Action] = deque()
@@ -110,6 +113,8 @@ class CoordinatorBooks:
 
     def check(self, action: Action, event: Event) -> None:
         match action:
+            case FinishOperators():
+                self._check_finishing(action)
             case TakeSnapshot():
                 self._check_barrier(action)
             case StoreSnapshot():
@@ -130,6 +135,15 @@ class CoordinatorBooks:
             case FailStream():
                 assert not self.ended, "a stream fails once"
 
+    def _check_finishing(self, action: FinishOperators) -> None:
+        """The last step of a drain: between two micro-batches, after which no other begins."""
+        assert not self.busy, "the operators finish when no step runs"
+        assert not self.finishing, "the operators finish once"
+        assert not self.open_attempts, "the operators finish when all before is complete"
+        assert not self.coordinator.may_begin
+        assert action.cut == self.cut, "they finish on the newest cut"
+        self.busy = self.finishing = True
+
     def _check_barrier(self, take: TakeSnapshot) -> None:
         assert not self.busy, "a barrier passes between two micro-batches"
         assert not self.ended
@@ -138,6 +152,9 @@ class CoordinatorBooks:
         self.next_id += 1
         pending = self.coordinator.pending[take.checkpoint]
         self.attempts[take.checkpoint] = Attempt(take, pending.trigger, self.now_ms, len(self.staged))
+        assert pending.trigger.drain == self.finishing, (
+            "a drain's barrier comes behind the finishing, and no other does"
+        )
         if pending.trigger.stop:
             assert not [other for other in self.open_attempts if other.take != take], "the last barrier comes alone"
         else:

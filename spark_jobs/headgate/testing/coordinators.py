@@ -64,7 +64,7 @@ class CoordinatorHarness(CoordinatorBooks):
         self.tell(BatchBegun())
 
     def finish(self, staged: int = 1) -> None:
-        """The micro-batch ends; each thing that it staged is a number that never comes again."""
+        """The micro-batch ends, or the finishing; each thing that it staged is a number that never comes again."""
         epoch = self.cut.epoch + 1
         handles = tuple({"staged": len(self.staged) + number} for number in range(staged))
         self.staged += [handle["staged"] for handle in handles]
@@ -100,14 +100,17 @@ class CoordinatorHarness(CoordinatorBooks):
         assert deadline is None or deadline > self.now_ms, "whoever waits for the next deadline waits for it"
         return actions
 
-    def request(self, id: str, name: str | None = None, *, stop: bool = False, keep: int | None = None) -> list[Action]:
+    def request(
+        self, id: str, name: str | None = None, *, stop: bool = False, drain: bool = False, keep: int | None = None
+    ) -> list[Action]:
         """Somebody asks for a snapshot, for a savepoint if it has a name."""
         kind = SnapshotKind.SAVEPOINT if name else SnapshotKind.CHECKPOINT
         trigger = Trigger(
             kind=kind,
             name=SavepointName(name) if name else None,
             request=RequestId(id),
-            stop=stop,
+            stop=stop or drain,
+            drain=drain,
             keep=CheckpointId(keep) if keep is not None else None,
             reason=id,
         )

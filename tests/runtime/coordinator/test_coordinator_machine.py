@@ -113,10 +113,15 @@ class CoordinatorHistory(RuleBasedStateMachine):
         self.world.request(self.next_request(), name)
 
     @precondition(lambda self: self.steps > 6)
-    @rule(name=st.sampled_from([None, "last", "a"]), asked=st.booleans(), keep=st.sampled_from([None, 3, 5, 7, 9]))
-    def ask_to_stop(self, name: str | None, asked: bool, keep: int | None) -> None:
+    @rule(
+        name=st.sampled_from([None, "last", "a"]),
+        asked=st.booleans(),
+        keep=st.sampled_from([None, 3, 5, 7, 9]),
+        drain=st.booleans(),
+    )
+    def ask_to_stop(self, name: str | None, asked: bool, keep: int | None, drain: bool) -> None:
         if asked:
-            self.world.request(self.next_request(), name, stop=True, keep=keep)
+            self.world.request(self.next_request(), name, stop=True, drain=drain and name is not None, keep=keep)
         else:
             self.world.tell(Trigger(stop=True, reason="SIGTERM"))
 
@@ -181,6 +186,8 @@ class CoordinatorHistory(RuleBasedStateMachine):
         if not world.ended:
             world.tell(Trigger(stop=True, reason="the end"))
         for _ in range(20):
+            if world.busy:  # a drain's last step
+                world.finish()
             for attempt in list(world.open_attempts):
                 world.ack(attempt.take.checkpoint)
             world.settle()
@@ -198,6 +205,8 @@ class CoordinatorHistory(RuleBasedStateMachine):
         assert done == world.staged[: len(done)], "each staged thing is in one group, none lost, none twice, in order"
         if isinstance(last, WriteStopped) and last.snapshot is not None:
             assert done == world.staged, "a stop leaves nothing behind"
+            drained = [attempt for attempt in world.attempts.values() if attempt.trigger.drain]
+            assert not drained or world.finishing, "a drain ends with what the operators have finished"
         for id, answer in world.replies.items():
             self.check_answer(world, id, answer)
 
