@@ -45,6 +45,13 @@ def keep(rows: pa.Table, keyed: headgate.Keyed) -> pa.Table:
     return numbered
 
 
+def finish(keyed: headgate.Keyed) -> pa.Table:
+    """The last words of a drained stream: each key once more, with the number that a further record would have had."""
+    keys = keyed.keys.keys.column("key")
+    keyed.operator_state("hundreds").update([])
+    return pa.table({"id": pc.subtract(-1, keys), "key": keys, "number": pc.add(keyed.get("count").column("n"), 1)})
+
+
 def wrong(states: dict[str, OperatorState], ids: Iterable[int], keys: Iterable[int]) -> list[str]:
     """What in a snapshot's operator states is not as these records make it."""
     ids, keys = list(ids), list(keys)
@@ -68,5 +75,7 @@ records = job.source(
         max_files_per_trigger=int(os.environ.get("NUMBERS_FILES_PER_BATCH", "4")),
     ),
 )
-numbered = records.key_by("key").process("number", keep, output=OUTPUT, state=STATE, operator_state=OPERATOR_STATE)
+numbered = records.key_by("key").process(
+    "number", keep, output=OUTPUT, state=STATE, operator_state=OPERATOR_STATE, finish=finish
+)
 numbered.sink("out", headgate.sinks.files(os.environ.get("NUMBERS_OUT", "out"), format="parquet"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -56,7 +57,7 @@ def wrong_states(under_fire: StreamUnderFire, parallelism: int) -> list[str]:
     return wrong(state.operator_states, truth["id"].to_pylist(), truth["key"].to_pylist())
 
 
-def test_f156_a_killed_driver_and_one_whose_jvm_died_come_back_exactly_at_any_parallelism(stream):
+def test_f149_f156_a_killed_driver_and_one_whose_jvm_died_come_back_exactly_at_any_parallelism(stream):
     under_fire, launched = stream
     under_fire.job = KEEPING
     write_input(under_fire.given, seed=3, records=RECORDS, files=60, keys=900)
@@ -84,11 +85,15 @@ def test_f156_a_killed_driver_and_one_whose_jvm_died_come_back_exactly_at_any_pa
     third = under_fire.start()
     launched.append(third)
     under_fire.wait(third.generation, lambda beat: beat.progress.records >= RECORDS, timeout_s=120)
-    under_fire.control().stop(under_fire.name)
+    under_fire.control().savepoint(under_fire.name, "before")
+    assert wrong_states(under_fire, 1) == []
+    under_fire.control().stop(under_fire.name, savepoint="last", drain=True)
     wait_gone(third.process.pid)
     verdict = check(under_fire.given, under_fire.output)
-    assert verdict.ok, str(verdict)
-    assert wrong_states(under_fire, 1) == []
+    keys = len(set(ds.dataset(under_fire.given, format="parquet").to_table()["key"].to_pylist()))
+    assert replace(verdict, foreign=0).ok, str(verdict)
+    assert verdict.foreign == keys, "of each key the drain has said one row more, with its next number"
+    assert wrong_states(under_fire, 1) == ["hundreds"], "what the operators finished is in the last savepoint"
 
 
 def test_a_record_without_a_key_fails_the_stream_by_name(stream):

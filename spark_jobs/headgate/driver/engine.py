@@ -71,6 +71,10 @@ class Engine(ABC):
         """Run the step on the micro-batch, once; called by the handler, in the engine's thread."""
 
     @abstractmethod
+    def finish(self, task: StepTask) -> list[StepAck]:
+        """Run the step without records, for its operators to finish; in any thread, and no micro-batch runs then."""
+
+    @abstractmethod
     def position_after(self, batch: MicroBatch) -> Json:
         """S_n right behind the micro-batch; called by the handler, in the engine's thread, when the step is done."""
 

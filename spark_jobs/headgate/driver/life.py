@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from headgate.coordinator.coordinator import Coordinator
-from headgate.coordinator.cut import Cut, Group
+from headgate.coordinator.cut import BatchResult, Cut, Group
 from headgate.coordinator.messages import (
     Action,
     BatchDone,
     BatchFailed,
     Committed,
     Event,
+    FinishOperators,
     NotifyAborted,
     NotifyComplete,
     TakeSnapshot,
@@ -98,6 +99,7 @@ class Life:
         self._folders: dict[CheckpointId, str] = {}
         self._meter = CheckpointMeter(self._note_cost)
         self._batch_error: Exception | None = None
+        self._finishing: threading.Thread | None = None
         self.next_checkpoint = setup.next_checkpoint
         """The lowest id that this life has not used."""
         self.has_run = False
@@ -259,6 +261,12 @@ class Life:
                 self._taker.take(action)
             self._setup.points.reach("after-barrier")
             return
+        if isinstance(action, FinishOperators):
+            self._finishing = threading.Thread(
+                target=self._finish_operators, args=(action.cut,), name="finish", daemon=True
+            )
+            self._finishing.start()
+            return
         if isinstance(action, NotifyComplete):
             self._note_completed(action)
         if isinstance(action, NotifyAborted):
@@ -290,14 +298,31 @@ class Life:
         except StreamEnding:
             raise
         except Exception as error:
-            self._batch_error = error
-            gone = self._engine.failure()  # then the error is only how the batch has noticed
-            self._loop.post(BatchFailed(cause=gone or f"micro-batch {batch.number} failed: {error}"))
+            self._step_failed(f"micro-batch {batch.number} failed", error)
             raise
-        self._collect_garbage(grant.cut.after(result))
-        self._loop.post(BatchDone(result=result))
+        self._step_done(grant.cut, result)
         records = grant.cut.records + result.records
         self._heart.note(lambda progress: replace(progress, batches=progress.batches + 1, records=records))
+
+    def _finish_operators(self, cut: Cut) -> None:
+        """The last step of a drain, in a thread of its own: the sources stay where they are."""
+        try:
+            acks = self._engine.finish(self._steps.task(cut, finishing=True))
+            self._setup.points.reach("after-finish")
+            result = self._steps.result(cut, acks, dict(cut.positions[self._source]))
+        except Exception as error:  # noqa: BLE001 - the stream fails of it, and says so
+            self._step_failed("the operators could not finish", error)
+        else:
+            self._step_done(cut, result)
+
+    def _step_failed(self, what: str, error: Exception) -> None:
+        self._batch_error = error
+        gone = self._engine.failure()  # then the error is only how the step has noticed
+        self._loop.post(BatchFailed(cause=gone or f"{what}: {error}"))
+
+    def _step_done(self, cut: Cut, result: BatchResult) -> None:
+        self._collect_garbage(cut.after(result))
+        self._loop.post(BatchDone(result=result))
 
     def _collect_garbage(self, cut: Cut) -> None:
         """Delete local state files that neither this cut nor a snapshot under way needs; no step is running now."""
@@ -337,7 +362,7 @@ class Life:
         still = self._loop.close() if hasattr(self, "_loop") else True
         if hasattr(self, "_ear"):
             self._ear.close()
-        halted = self._engine.halt()
+        halted = self._engine.halt() and self._has_finished()
         if hasattr(self, "_taker"):
             self._taker.close()
         closed = self._ledger.close(_PATIENCE_S)
@@ -345,3 +370,9 @@ class Life:
             self.next_checkpoint = self._coordinator.next_id
         self.ended_whole = halted and closed and still
         shutil.rmtree(self._setup.work / "state", ignore_errors=True)
+
+    def _has_finished(self) -> bool:
+        """Whether the last step of a drain, if there was one, runs no more."""
+        if self._finishing is not None:
+            self._finishing.join(_PATIENCE_S)
+        return self._finishing is None or not self._finishing.is_alive()

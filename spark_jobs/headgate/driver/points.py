@@ -13,6 +13,7 @@ POINTS = (
     "after-seed",
     "before-batch",
     "after-step",
+    "after-finish",  # of a drain: the operators have finished, and only its worker knows
     "before-barrier",  # a cut is made, and nobody but the coordinator knows of it
     "before-sync",
     "after-sync",  # everything the snapshot needs is pinned

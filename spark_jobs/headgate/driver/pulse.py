@@ -163,7 +163,7 @@ class Ear:
             self._refuse(request.id, f"it was meant for generation {request.generation}, which is over{complete}")
         elif request.generation == self._generation:
             if done is not None:  # its savepoint is there, the stream is not at its end yet
-                request = replace(request, args={**request.args, "savepoint": None})
+                request = replace(request, args={**request.args, "savepoint": None, "drain": False})
             try:
                 self._post(_event(request, self._savepoint_dir))
             except BadInput as error:
@@ -192,10 +192,11 @@ def _event(request: Request, savepoint_dir: str | None = None) -> Event:
     name = request.args.get("name") or (request.args.get("savepoint") if request.kind is RequestKind.STOP else None)
     savepoint = SavepointName(name) if name else None
     origin = _origin(request.args.get("origin", "person"))
-    if request.args.get("drain"):
-        raise BadInput("a stream cannot be drained yet", hint="stop it without: its next start goes on where it ended")
+    drain = request.kind is RequestKind.STOP and _drain(request.args.get("drain"))
+    if drain and savepoint is None:
+        raise BadInput("a drain ends with a savepoint", hint="name it")
     target = _target(request.args.get("target_directory")) or savepoint_dir
-    reason = f"{request.kind.value} was asked for by {request.by}"
+    reason = f"{'drain' if drain else request.kind.value} was asked for by {request.by}"
     match request.kind:
         case RequestKind.CHECKPOINT:
             return Trigger(request=request.id, reason=reason)
@@ -219,6 +220,7 @@ def _event(request: Request, savepoint_dir: str | None = None) -> Event:
                 request=request.id,
                 target=target if savepoint else None,
                 stop=True,
+                drain=drain,
                 keep=_checkpoint(request.args.get("keep")),
                 reason=reason,
             )
@@ -231,6 +233,12 @@ def _checkpoint(given: object) -> CheckpointId | None:
         return None if given is None else CheckpointId(given)  # type: ignore[arg-type]
     except (BadInput, TypeError, ValueError):
         raise BadInput(f"what a stop is to keep is a checkpoint's id, not {given!r}") from None
+
+
+def _drain(given: object) -> bool:
+    if given is not None and not isinstance(given, bool):
+        raise BadInput(f"whether a stop drains is true or false, not {given!r}")
+    return bool(given)
 
 
 def _target(given: object) -> str | None:

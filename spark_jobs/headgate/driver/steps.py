@@ -24,8 +24,8 @@ class Steps:
         self._vertex = vertex
         self._attempt = 0
 
-    def task(self, cut: Cut) -> StepTask:
-        """What the next attempt at the micro-batch behind `cut` is to do."""
+    def task(self, cut: Cut, *, finishing: bool = False) -> StepTask:
+        """What the next attempt at the micro-batch behind `cut` is to do, or the last step of a drain."""
         self._attempt += 1
         identity = BatchIdentity(
             stream=self._setup.stream,
@@ -61,6 +61,7 @@ class Steps:
                 for end in self._plan.sinks
             ),
             clock=StepClock(now_ms=clock.wall_ms(), seed=random.SystemRandom().getrandbits(63)),
+            finishing=finishing,
         )
 
     def result(self, cut: Cut, acks: list[StepAck], position: Json) -> BatchResult:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headgate.sink.base import Sink
     from headgate.source.base import Source
     from headgate.step.aggregates import Aggregate
-    from headgate.step.operators import ProcessFunction
+    from headgate.step.operators import FinishFunction, ProcessFunction
 
 
 class Job:
@@ -149,6 +149,7 @@ class KeyedStream:
         output: pa.Schema,
         state: Mapping[str, pa.Schema],
         operator_state: Mapping[str, str] | None = None,
+        finish: FinishFunction | None = None,
         name: str | None = None,
         former_uids: Sequence[str] = (),
     ) -> Stream:
@@ -159,10 +160,14 @@ class KeyedStream:
         schema `output`. It runs again from the same state when a batch is tried again: clocks and chance come from
         `keyed`. `operator_state` names what belongs to no key (`keyed.operator_state(name)`), each with its kind:
         list, union, broadcast or single.
+
+        `finish(keyed)` runs once in each subtask when the stream is drained (`headgate stop --drain`), after the last
+        record: the keys of its `Keyed` are all that have state. What it returns, a Table of schema `output` or None,
+        is the stream's last output; what it leaves of the state is in the last savepoint.
         """
         from headgate.step.operators import ProcessOperator
 
-        operator = ProcessOperator.of(uid, function, output, state, operator_state)
+        operator = ProcessOperator.of(uid, function, output, state, operator_state, finish)
         return self._keyed(uid, name, operator, former_uids)
 
     def _keyed(self, uid: str, name: str | None, operator: Any, former_uids: Sequence[str]) -> Stream:

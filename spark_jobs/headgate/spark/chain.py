@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from headgate.job.plan import LinearPlan
 from headgate.spark.stateful import refuse_stateful
 from headgate.step.operators import HASH
-from headgate.step.task import StepAck, StepTask
+from headgate.step.task import StepAck, StepTask, without_rows
 from headgate_contract.errors import BatchFailed, HeadgateError, JobInvalid, SuppressRestarts
 
 SUBTASK = "__headgate_subtask"
+Step = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def apply_transforms(plan: LinearPlan, frame: DataFrame) -> DataFrame:
@@ -90,15 +91,36 @@ def run_step(frame: DataFrame, task: StepTask) -> list[StepAck]:
     """One Spark job: shuffle, step, sinks' writers; what comes back is acks."""
     if task.keyed is not None:
         frame = frame.repartitionById(task.keyed.parallelism, F.col(SUBTASK)).drop(SUBTASK)
+    return _acks(frame, _step(task))
+
+
+def finish_step(session: SparkSession, schema: pa.Schema, task: StepTask) -> list[StepAck]:
+    """The same without records: a partition for each subtask, which is told only their schema.
+
+    Not on an empty DataFrame: Spark leaves out what it knows to be empty, and every subtask has to run.
+    """
+    subtasks = task.keyed.parallelism if task.keyed is not None else 1
+    rows = without_rows(schema)
+    step = _step(task)
+
+    def without_records(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in numbers:
+            pass
+        yield from step(iter([rows]))
+
+    return _acks(session.range(0, subtasks, 1, subtasks), without_records)
+
+
+def _acks(frame: DataFrame, step: Step) -> list[StepAck]:
     try:
-        rows = frame.mapInArrow(_step(task), "ack string").collect()
+        rows = frame.mapInArrow(step, "ack string").collect()
     except Exception as error:
         what = root_cause(error)
         raise (SuppressRestarts(what) if what.startswith(SuppressRestarts.__name__) else BatchFailed(what)) from error
     return [StepAck.decode(row[0]) for row in rows]
 
 
-def _step(task: StepTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _step(task: StepTask) -> Step:
     def step(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from headgate.spark import worker  # by import, not by value: a pickled module has an empty cache in each batch
 

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headgate.driver.engine import Engine, EngineSetup, Json, MicroBatch
 from headgate.driver.loop import StreamEnding
 from headgate.source.positions import PositionBook
-from headgate.spark.chain import add_key, apply_transforms, check_schema, root_cause, run_step
+from headgate.spark.chain import add_key, apply_transforms, check_schema, finish_step, root_cause, run_step
 from headgate.spark.readers import reader_of
 from headgate.spark.session import start_session
 from headgate.step.task import StepAck, StepTask
@@ -84,6 +84,11 @@ class SparkEngine(Engine):
     def run(self, batch: MicroBatch, task: StepTask) -> list[StepAck]:
         return run_step(batch.content, task)
 
+    def finish(self, task: StepTask) -> list[StepAck]:
+        assert self._session is not None
+        assert self._schema is not None
+        return finish_step(self._session, self._schema, task)
+
     def position_after(self, batch: MicroBatch) -> Json:
         return self._reader.position(self._folder, batch.number)
 
@@ -115,6 +120,8 @@ class SparkEngine(Engine):
         query, self._query = self._query, None
         if self._gone() is not None or (query is not None and not _within_patience("query", query.stop)):
             return False
+        if self._session is not None:
+            self._session.sparkContext.cancelAllJobs()  # the last step of a drain is no query's
         reader = reader_of(self._setup.plan.source.source, self._setup.plan.source.uid, self._setup)
         if not reader.follow(self._reader):
             return False

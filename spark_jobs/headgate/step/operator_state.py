@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from headgate_contract.errors import BatchFailed
+from headgate_contract.errors import BatchFailed, JobInvalid
 from headgate_contract.operator_state import OperatorState, OperatorStateKind
 
 States = Mapping[str, OperatorState]
@@ -20,6 +20,25 @@ Changes = dict[str, Any]
 
 LARGEST = 1024 * 1024
 """How many bytes of JSON all operator states of a step may have."""
+
+
+def declared_kinds(
+    uid: str, given: Mapping[str, str], keyed: Mapping[str, Any]
+) -> tuple[tuple[str, OperatorStateKind], ...]:
+    """The declared operator states. Raises JobInvalid for a kind that there is not, or a name that is taken."""
+    if not isinstance(given, Mapping):
+        raise JobInvalid(f"process {uid!r}: operator_state is a kind for each name, not {given!r}")
+    known = [kind.value for kind in OperatorStateKind]
+    for name, kind in given.items():
+        if not isinstance(name, str) or not name:
+            raise JobInvalid(f"process {uid!r}: an operator state's name is a text, not {name!r}")
+        if kind not in known:
+            raise JobInvalid(
+                f"process {uid!r}: operator state {name!r} is of kind {kind!r}", hint=f"it is one of {', '.join(known)}"
+            )
+        if name in keyed:
+            raise JobInvalid(f"process {uid!r} has a keyed state and an operator state called {name!r}")
+    return tuple((name, OperatorStateKind(kind)) for name, kind in given.items())
 
 
 def no_state(kind: OperatorStateKind, parallelism: int) -> OperatorState:

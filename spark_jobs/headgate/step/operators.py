@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,9 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.state.base import KeyBatch, StateSession
+from headgate.state.descriptors import HASH as STORED_HASH
 from headgate.state.descriptors import StateDescriptor, StateKind
 from headgate.step.aggregates import Accumulator, Aggregate, merge, prepare
-from headgate.step.operator_state import SubtaskStates
+from headgate.step.operator_state import SubtaskStates, declared_kinds
 from headgate_contract.errors import BatchFailed, HeadgateError, JobInvalid, StreamFailed, SuppressRestarts, causes
 from headgate_contract.operator_state import OperatorStateKind
 
@@ -66,6 +67,17 @@ class KeyedOperator(ABC):
         self, keys: tuple[str, ...], rows: pa.Table, session: StateSession, clock: StepClock, states: SubtaskStates
     ) -> pa.Table | None:
         """Fold `rows` (with the column HASH) into the state and return what leaves the step."""
+
+    @property
+    def finishes(self) -> bool:
+        """Whether it has something to do when its stream is drained."""
+        return False
+
+    def finish(
+        self, keys: tuple[str, ...], rows: pa.Schema, session: StateSession, clock: StepClock, states: SubtaskStates
+    ) -> pa.Table | None:
+        """Do it, for records of schema `rows` of which there are no more, and return what leaves the step."""
+        return None
 
 
 def check_keys(uid: str, keys: tuple[str, ...], rows: pa.Schema) -> None:
@@ -210,7 +222,7 @@ class Keyed:
         states: SubtaskStates,
     ) -> None:
         self.keys = keys
-        """Every key of the batch, once."""
+        """Every key of the batch, once; when the stream is drained every key of the subtask that has state."""
         self.row_key = row_key
         """For each row of the batch, which of `keys` is its own."""
         self.now_ms = clock.now_ms
@@ -252,6 +264,7 @@ class Keyed:
 
 
 ProcessFunction = Callable[[pa.Table, Keyed], "pa.Table | None"]
+FinishFunction = Callable[[Keyed], "pa.Table | None"]
 
 
 @dataclass(frozen=True)
@@ -263,6 +276,7 @@ class ProcessOperator(KeyedOperator):
     output: pa.Schema
     states: tuple[tuple[str, pa.Schema], ...]
     declared: tuple[tuple[str, OperatorStateKind], ...] = ()
+    last: FinishFunction | None = None
 
     @classmethod
     def of(
@@ -272,15 +286,20 @@ class ProcessOperator(KeyedOperator):
         output: pa.Schema,
         state: Mapping[str, pa.Schema],
         operator_state: Mapping[str, str] | None = None,
+        finish: FinishFunction | None = None,
     ) -> ProcessOperator:
         if not callable(function):
             raise JobInvalid(f"process {uid!r} needs a function of (rows, keyed), not {function!r}")
+        if finish is not None and not callable(finish):
+            raise JobInvalid(f"process {uid!r}: finish is a function of (keyed), not {finish!r}")
         if not isinstance(state, Mapping):
             raise JobInvalid(f"process {uid!r}: state is a schema for each name, not {state!r}")
         for what, schema in [("output", output), *((f"state {name!r}", schema) for name, schema in state.items())]:
             if not isinstance(schema, pa.Schema):
                 raise JobInvalid(f"process {uid!r}: {what} is a pyarrow schema, not {schema!r}")
-        return cls(uid, function, output, tuple(state.items()), _kinds(uid, operator_state or {}, state))
+        return cls(
+            uid, function, output, tuple(state.items()), declared_kinds(uid, operator_state or {}, state), finish
+        )
 
     @property
     def state_names(self) -> list[str]:
@@ -306,42 +325,40 @@ class ProcessOperator(KeyedOperator):
         if not rows.num_rows:
             return None
         batch, row_key = distinct_keys(keys, rows)
-        result = self._call(rows.drop_columns([HASH]), Keyed(batch, row_key, session, clock, states))
-        if result is None:
-            return None
-        if not isinstance(result, pa.Table):
-            raise BatchFailed(f"process {self.uid!r} returned {type(result).__name__}, not a pyarrow Table")
-        if result.schema.names != self.output.names:
-            raise BatchFailed(
-                f"process {self.uid!r} returned the columns {', '.join(result.schema.names)}",
-                hint=f"its output was declared as {', '.join(self.output.names)}",
-            )
-        return result.cast(self.output)
+        keyed = Keyed(batch, row_key, session, clock, states)
+        return self._call(f"process {self.uid!r}", self.function, rows.drop_columns([HASH]), keyed)
 
-    def _call(self, rows: pa.Table, keyed: Keyed) -> Any:
+    @property
+    def finishes(self) -> bool:
+        return self.last is not None
+
+    def finish(
+        self, keys: tuple[str, ...], rows: pa.Schema, session: StateSession, clock: StepClock, states: SubtaskStates
+    ) -> pa.Table | None:
+        if self.last is None:
+            return None
+        batch, no_rows = stored_keys(_key_schema(keys, rows), session, self.state_names), np.empty(0, dtype=np.int64)
+        keyed = Keyed(batch, no_rows, session, clock, states)
+        return self._call(f"finish of process {self.uid!r}", self.last, keyed)
+
+    def _call(self, what: str, function: Callable[..., Any], *args: Any) -> pa.Table | None:
+        """What the author's function returns, as it was declared."""
         try:
-            return self.function(rows, keyed)
+            result = function(*args)
         except HeadgateError:
             raise
         except Exception as error:
-            raise author_failed(f"process {self.uid!r}", error) from error
-
-
-def _kinds(uid: str, given: Mapping[str, str], keyed: Mapping[str, Any]) -> tuple[tuple[str, OperatorStateKind], ...]:
-    """The declared operator states. Raises JobInvalid for a kind that there is not, or a name that is taken."""
-    if not isinstance(given, Mapping):
-        raise JobInvalid(f"process {uid!r}: operator_state is a kind for each name, not {given!r}")
-    known = [kind.value for kind in OperatorStateKind]
-    for name, kind in given.items():
-        if not isinstance(name, str) or not name:
-            raise JobInvalid(f"process {uid!r}: an operator state's name is a text, not {name!r}")
-        if kind not in known:
-            raise JobInvalid(
-                f"process {uid!r}: operator state {name!r} is of kind {kind!r}", hint=f"it is one of {', '.join(known)}"
+            raise author_failed(what, error) from error
+        if result is None:
+            return None
+        if not isinstance(result, pa.Table):
+            raise BatchFailed(f"{what} returned {type(result).__name__}, not a pyarrow Table")
+        if result.schema.names != self.output.names:
+            raise BatchFailed(
+                f"{what} returned the columns {', '.join(result.schema.names)}",
+                hint=f"its output was declared as {', '.join(self.output.names)}",
             )
-        if name in keyed:
-            raise JobInvalid(f"process {uid!r} has a keyed state and an operator state called {name!r}")
-    return tuple((name, OperatorStateKind(kind)) for name, kind in given.items())
+        return result.cast(self.output)
 
 
 def author_failed(what: str, error: Exception) -> StreamFailed:
@@ -372,3 +389,10 @@ def distinct_keys(keys: tuple[str, ...], rows: pa.Table) -> tuple[KeyBatch, npt.
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
     return batch, place[inverse]
+
+
+def stored_keys(keys: pa.Schema, session: StateSession, states: Sequence[str]) -> KeyBatch:
+    """Every key of these columns that has an entry in one of the states, once, sorted by hash."""
+    found = [batch.select([STORED_HASH, *keys.names]) for state in states for batch in session.table(state).scan()]
+    rows = pa.Table.from_batches(found, pa.schema([pa.field(STORED_HASH, pa.int64()), *keys]))
+    return distinct_keys(tuple(keys.names), rows.rename_columns([HASH, *keys.names]))[0]

@@ -78,6 +78,8 @@ class StepTask:
     keyed: KeyedStage | None
     sinks: tuple[SinkStage, ...]
     clock: StepClock
+    finishing: bool = False
+    """There are no records and none will come: each operator finishes, in every subtask."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +90,7 @@ class StepAck:
     rows_in: int
     rows_out: int
     version: dict[str, Any] | None
-    """None when the subtask had no rows: its parent version stands."""
+    """None when the subtask had nothing to do: its parent version stands."""
     sinks: dict[str, list[dict[str, Any]]]
     operator_states: Changes = field(default_factory=dict)
     """What the subtask changed of them."""
@@ -111,7 +113,9 @@ class StepAck:
 
 
 def run(task: StepTask, subtask: int, task_attempt: int, batches: Iterator[pa.RecordBatch]) -> StepAck:
-    """Run the step. Whatever fails, nothing of this attempt is left that another could take for its own."""
+    """Run the step; one that finishes is told by a batch without rows what they are like, if that is known at all.
+
+    Whatever fails, nothing of this attempt is left that another could take for its own."""
     writers = [(stage, stage.sink.writer(_sink_task(task, stage, subtask, task_attempt))) for stage in task.sinks]
     batches = map(in_utc, batches)
     try:
@@ -127,6 +131,12 @@ def run(task: StepTask, subtask: int, task_attempt: int, batches: Iterator[pa.Re
                 log.warning("sink %s: what a failed batch staged is left for the next life: %s", stage.uid, error)
         raise
     return ack
+
+
+def without_rows(schema: pa.Schema) -> pa.RecordBatch:
+    """What a step that finishes is given: no records, and what they would be like, the hash of the key included."""
+    columns = [*schema, pa.field(HASH, pa.int64())]
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in columns], schema=pa.schema(columns))
 
 
 def _sink_task(task: StepTask, stage: SinkStage, subtask: int, task_attempt: int) -> SinkTask:
@@ -164,12 +174,14 @@ def _keyed(
     key_groups = subtask_range(subtask, keyed.parallelism, keyed.max_parallelism)
     received = list(batches)
     parent = keyed.parents[subtask]
-    if not any(batch.num_rows for batch in received):
+    finishing = task.finishing and keyed.operator.finishes and bool(received)
+    if not finishing and not any(batch.num_rows for batch in received):
         return StepAck(subtask=subtask, rows_in=0, rows_out=0, version=None, sinks=_finish(writers))
     rows = pa.Table.from_batches(received)
-    _refuse_null_keys(keyed, rows)
-    rows = _with_one_zero(keyed, rows)
-    _refuse_foreign_rows(keyed, subtask, key_groups, rows)
+    if rows.num_rows:
+        _refuse_null_keys(keyed, rows)
+        rows = _with_one_zero(keyed, rows)
+        _refuse_foreign_rows(keyed, subtask, key_groups, rows)
     session = backend_named(keyed.backend).open(
         None if parent is None else StateVersion.from_json(parent),
         keyed.operator.descriptors(keyed.keys, rows.schema),
@@ -181,7 +193,10 @@ def _keyed(
     states = SubtaskStates(keyed.uid, subtask, keyed.operator_states)
     with session:
         try:
-            output = keyed.operator.apply(keyed.keys, rows, session, task.clock, states)
+            if finishing:
+                output = keyed.operator.finish(keyed.keys, rows.schema, session, task.clock, states)
+            else:
+                output = keyed.operator.apply(keyed.keys, rows, session, task.clock, states)
         except pa.ArrowException as error:
             raise BatchFailed(f"step {keyed.uid!r}: {error}") from error
         rows_out = 0

@@ -23,7 +23,7 @@ from headgate.source.files import FilesSource
 from headgate.source.positions import FileListBook, PositionBook
 from headgate.state.key_groups import key_group, subtask_of
 from headgate.step.operators import HASH
-from headgate.step.task import StepAck, StepTask, run
+from headgate.step.task import StepAck, StepTask, run, without_rows
 from headgate_contract.errors import JobInvalid, StreamFailed
 
 _POLL_S = 0.05
@@ -82,6 +82,13 @@ class StandInEngine(Engine):
         parallelism, groups = task.keyed.parallelism, task.keyed.max_parallelism
         owners = subtask_of(key_group(hashes, groups), parallelism, groups)
         return [run(task, subtask, 0, iter(_rows_of(rows, owners, subtask))) for subtask in range(parallelism)]
+
+    def finish(self, task: StepTask) -> list[StepAck]:
+        if task.keyed is None:
+            return [run(task, 0, 0, iter(()))]
+        schema = self.schema
+        rows = [] if schema is None else [without_rows(schema)]
+        return [run(task, subtask, 0, iter(rows)) for subtask in range(task.keyed.parallelism)]
 
     def position_after(self, batch: MicroBatch) -> Json:
         count = self._book.note([{"path": path, "batchId": batch.number} for path in batch.content])

@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 
 from headgate.coordinator.messages import Acknowledged, Cancel, Declined, NotifyAborted, Trigger
 from headgate.coordinator.policy import CheckpointOptions
-from headgate.testing.simulation.database import Row
+from headgate.testing.simulation.database import Row, last_word
 from headgate.testing.simulation.disk import SimulatedStore
 from headgate.testing.simulation.driver import Model, SimulatedDriver
 from headgate.testing.simulation.job import STREAM
@@ -70,6 +70,10 @@ class DriverHarness:
     def stop(self, savepoint: str | None = None) -> RequestId:
         """Somebody asks for the end, with a last checkpoint or savepoint."""
         return self._ask(savepoint, stop=True)
+
+    def drain(self, savepoint: str) -> RequestId:
+        """Somebody asks for the end with a last savepoint, before which the operators finish."""
+        return self._ask(savepoint, stop=True, drain=True)
 
     def cancel(self) -> RequestId:
         """Somebody asks for the end at once, without a snapshot."""
@@ -176,11 +180,11 @@ class DriverHarness:
     def is_of(self, host: Host) -> bool:
         return self._driver.host is host
 
-    def _ask(self, savepoint: str | None, stop: bool) -> RequestId:
+    def _ask(self, savepoint: str | None, stop: bool, drain: bool = False) -> RequestId:
         request = self._stream.next_request()
         name = SavepointName(savepoint) if savepoint else None
         kind = SnapshotKind.SAVEPOINT if savepoint else SnapshotKind.CHECKPOINT
-        self._driver.post(Trigger(kind=kind, name=name, request=request, stop=stop))
+        self._driver.post(Trigger(kind=kind, name=name, request=request, stop=stop, drain=drain))
         return request
 
 
@@ -331,7 +335,12 @@ class StreamHarness(Scene):
     @property
     def committed(self) -> list[Row]:
         """What a reader of the sink sees: each record with its number, in the order of the records."""
-        return sorted(self.database.visible())
+        return sorted(row for row in self.database.visible() if row[0] >= 0)
+
+    @property
+    def last_words(self) -> dict[int, int]:
+        """What a reader sees of drains: of each key how many records it has had."""
+        return {last_word(id): number for id, number in self.database.visible() if id < 0}
 
     @property
     def files(self) -> list[str]:

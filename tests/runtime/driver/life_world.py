@@ -72,6 +72,7 @@ class LifeWorld:
         self.former_uids: dict[str, Sequence[str]] = {}
         self.state = pa.schema({"n": pa.int64()})
         self.operator_state: dict[str, str] = {}
+        self.finish: Callable[[Keyed], Any] | None = None
         self.engine_class: type[StandInEngine] = StandInEngine
         self.points = KillPoints()
         self.written = 0
@@ -102,6 +103,7 @@ class LifeWorld:
                 output=NUMBERED,
                 state={"count": self.state},
                 operator_state=self.operator_state,
+                finish=self.finish,
                 former_uids=self._former(self.step_uid),
             )
         )

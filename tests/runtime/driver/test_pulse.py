@@ -245,6 +245,19 @@ EVENTS: dict[str, tuple[RequestKind, dict[str, Any], Event]] = {
             reason="stop was asked for by ann",
         ),
     ),
+    "drain": (
+        RequestKind.STOP,
+        {"savepoint": "last", "drain": True},
+        Trigger(
+            kind=SnapshotKind.SAVEPOINT,
+            name=SavepointName("last"),
+            origin=SavepointOrigin.PERSON,
+            request=RequestId("one"),
+            stop=True,
+            drain=True,
+            reason="drain was asked for by ann",
+        ),
+    ),
     "stop to restore another": (
         RequestKind.STOP,
         {"savepoint": None, "keep": 3},
@@ -294,7 +307,12 @@ REFUSED: dict[str, tuple[RequestKind, dict[str, Any], str]] = {
         {"keep": "last"},
         "what a stop is to keep is a checkpoint's id, not 'last'",
     ),
-    "drain": (RequestKind.STOP, {"drain": True}, "a stream cannot be drained yet"),
+    "a drain without a savepoint": (RequestKind.STOP, {"drain": True}, "a drain ends with a savepoint; name it"),
+    "a drain that is no choice": (
+        RequestKind.STOP,
+        {"savepoint": "last", "drain": "no"},
+        "whether a stop drains is true or false, not 'no'",
+    ),
 }
 
 

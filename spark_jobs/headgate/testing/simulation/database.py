@@ -13,7 +13,12 @@ from headgate_contract.errors import Fenced
 from headgate_contract.ids import CheckpointId, Generation
 
 Row = tuple[int, int]
-"""A record's id, and the running number that the step gave it."""
+"""A record's id, and the running number that the step gave it; of a drain's last word, how many records a key had."""
+
+
+def last_word(key: int) -> int:
+    """What stands in place of a record's id in what a drain says of a key."""
+    return -1 - key
 
 
 @dataclass

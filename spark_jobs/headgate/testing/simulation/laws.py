@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from headgate.testing.simulation.database import Database, Row
+from headgate.testing.simulation.database import Database, Row, last_word
 from headgate.testing.simulation.disk import Disk
 from headgate.testing.simulation.lives import Steps
 from headgate.testing.simulation.turns import Host
@@ -33,6 +33,8 @@ class Completed:
     needs: frozenset[str]
     own: tuple[str, ...]
     """The staged things of its own group."""
+    drain: bool = False
+    """A stop that was to drain the stream has ended with it."""
 
 
 @dataclass
@@ -112,8 +114,12 @@ class Laws:
             raise LawBroken(f"{request} is answered as failed ({answer['why']}), and its snapshot {own} is there")
 
     def _is_stop(self, request: str) -> bool:
+        asked = self._asked(request)
+        return asked is not None and asked["kind"] == "stop"
+
+    def _asked(self, request: str) -> dict[str, Any] | None:
         stored = self.disk.objects.get(f"{REQUESTS}{request}.json")
-        return stored is not None and json.loads(stored)["body"]["kind"] == "stop"
+        return None if stored is None else json.loads(stored)["body"]
 
     def _restarted(self, record: dict[str, object], generation: int) -> None:
         own = [snapshot.id for snapshot in self.completed.values() if snapshot.generation == generation]
@@ -138,11 +144,16 @@ class Laws:
             self.done_for[record["request"]] = int(ref["id"])
         position = int(metadata.sources["records"].position["next"])  # type: ignore[index]
         own = [handle["staged"] for group in metadata.committables[-1:] for handle in group.sinks.get("out", ())]  # type: ignore[call-overload]
-        snapshot = Completed(int(ref["id"]), generation, position, frozenset(needs), tuple(own))
+        drain = ref["name"] is not None and self._wants_drain(record["request"])
+        snapshot = Completed(int(ref["id"]), generation, position, frozenset(needs), tuple(own), drain)
         self.completed[snapshot.id] = snapshot
         self.needed.update(needs)
         self._check_cut(metadata, ref, snapshot)
         self._retire(record)
+
+    def _wants_drain(self, request: object) -> bool:
+        asked = self._asked(request) if isinstance(request, str) else None
+        return asked is not None and bool(asked["args"].get("drain"))
 
     def _retire(self, record: dict[str, object]) -> None:
         retires = record["retires"]
@@ -183,6 +194,14 @@ class Laws:
                     raise LawBroken(f"snapshot {snapshot.id}: what was staged as {name} is gone")
                 rows += self.database.staged[name]
         self._check_rows(rows, snapshot.position, f"snapshot {snapshot.id}")
+        self._check_last_words(snapshot)
+
+    def _check_last_words(self, snapshot: Completed) -> None:
+        """The snapshot of a drain holds what the operators have finished: of every key, once."""
+        said = sorted(row for name in snapshot.own for row in self.database.staged[name] if row[0] < 0)
+        wanted = Counter(id % self.keys for id in range(snapshot.position))
+        if said != sorted((last_word(key), count) for key, count in wanted.items()) and (said or snapshot.drain):
+            raise LawBroken(f"snapshot {snapshot.id}: of {dict(wanted)} the drain has said {said}")
 
     def lineage(self, id: int | None) -> list[int]:
         """The completed snapshots that a snapshot stands on, itself included."""
@@ -196,6 +215,7 @@ class Laws:
         return sorted(found)
 
     def _check_rows(self, rows: list[Row], position: int, what: str) -> None:
+        rows = _of_records(rows)
         if sorted(id for id, _ in rows) != list(range(position)):
             seen = Counter(id for id, _ in rows)
             lost = [id for id in range(position) if not seen[id]]
@@ -240,9 +260,14 @@ class Laws:
             left = sorted(set(shown) - allowed)
             raise LawBroken(f"groups {left} are visible, which generation {generation} does not stand on")
         rows = self.database.visible()
-        self._check_rows(rows, len(rows), f"generation {generation} has written")
+        self._check_rows(rows, len(_of_records(rows)), f"generation {generation} has written")
 
     def check_end(self) -> None:
         """Everything was read and the stream has stopped."""
         self.check()
         self._check_rows(self.database.visible(), self.records, "at the end")
+
+
+def _of_records(rows: list[Row]) -> list[Row]:
+    """Without the last words of drains."""
+    return [row for row in rows if row[0] >= 0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from headgate.coordinator.cut import BatchResult, Cut, Group
@@ -13,6 +13,7 @@ from headgate.coordinator.messages import (
     BatchDone,
     BatchFailed,
     Event,
+    FinishOperators,
     NotifyAborted,
     TakeSnapshot,
     Trigger,
@@ -26,9 +27,9 @@ from headgate.driver.restoring import Restorer
 from headgate.driver.setup import LifeSetup
 from headgate.recovery.fetch import SnapshotFiles
 from headgate.state.key_groups import subtask_range
-from headgate.testing.simulation.database import Row, SimulatedCommitter
+from headgate.testing.simulation.database import Row, SimulatedCommitter, last_word
 from headgate.testing.simulation.job import MAX_PARALLELISM, NUMBERS, OUT, RECORDS, SINK, SOURCE, STATE, STREAM, Counts
-from headgate.testing.simulation.turns import Turns
+from headgate.testing.simulation.turns import Task, Turns
 from headgate_contract.errors import StorageError
 from headgate_contract.fitting import JobShape
 from headgate_contract.heartbeats import StreamState
@@ -81,6 +82,7 @@ class SimulatedLife:
         self.stop_posted = False
         self.stop_again_at = self.look_at = 0
         self._pools: list[Turns] = []
+        self._finishing: Task | None = None
         self._watched: dict[CheckpointId, tuple[PendingCheckpoint, PendingState]] = {}
         self.next_checkpoint = setup.next_checkpoint
         self.has_run = False
@@ -249,7 +251,9 @@ class SimulatedLife:
 
     @property
     def _is_whole(self) -> bool:
-        return all(pool.idle for pool in self._pools) and (not self.has_run or self._engine.ended)
+        steps = [self._engine] if self.has_run else []
+        steps += [self._finishing] if self._finishing is not None else []
+        return all(pool.idle for pool in self._pools) and all(step.ended for step in steps)
 
     # ---- the coordinator's thread
 
@@ -285,6 +289,9 @@ class SimulatedLife:
         if isinstance(action, TakeSnapshot):
             self.host.say(f"the barrier of {action.kind.value} {action.checkpoint} passes, epoch {action.cut.epoch}")
             self.taker.take(action)
+            return
+        if isinstance(action, FinishOperators):
+            self._finishing = self.host.spawn("finish", lambda: self._finish_operators(action.cut))
             return
         if isinstance(action, NotifyAborted):
             self.stop_posted = False
@@ -328,9 +335,7 @@ class SimulatedLife:
             if not mine:
                 versions[subtask] = {"segments": parent}
                 continue
-            counts: Counts = {}
-            for segment in parent:
-                counts.update(self.segments[segment])
+            counts = self._counts(parent)
             rows: list[Row] = []
             changed: Counts = {}
             for id in mine:
@@ -344,10 +349,7 @@ class SimulatedLife:
             else:
                 self.segments[name] = changed
             versions[subtask] = {"segments": [*parent, name]}
-        self.host.pause("engine: the step ends")
-        if self.driver.step_fails:
-            self.driver.step_fails = False
-            raise StorageError("its worker died")
+        self._end_step()
         return BatchResult(
             epoch=cut.epoch + 1,
             versions={NUMBERS: versions},
@@ -355,3 +357,36 @@ class SimulatedLife:
             staged={OUT: tuple(dict(handle) for handle in staged)},
             records=len(ids),
         )
+
+    def _counts(self, segments: Iterable[str]) -> Counts:
+        """What a version holds."""
+        counts: Counts = {}
+        for segment in segments:
+            counts.update(self.segments[segment])
+        return counts
+
+    def _end_step(self) -> None:
+        self.host.pause("engine: the step ends")
+        if self.driver.step_fails:
+            self.driver.step_fails = False
+            raise StorageError("its worker died")
+
+    def _finish_operators(self, cut: Cut) -> None:
+        """The last step of a drain: how many records each key has had is said once more."""
+        staged = []
+        for subtask, version in cut.versions.get(NUMBERS, {}).items():
+            rows = [(last_word(key), count) for key, count in sorted(self._counts(version["segments"]).items())]
+            staged.append(self.sink.stage(f"{self.prefix}.e{cut.epoch + 1}.finish.s{subtask}", rows))
+        try:
+            self._end_step()
+        except StorageError as error:
+            self.post(BatchFailed(cause=f"the operators could not finish: {error}"))
+            return
+        result = BatchResult(
+            epoch=cut.epoch + 1,
+            versions={},
+            positions=dict(cut.positions),
+            staged={OUT: tuple(dict(handle) for handle in staged)},
+            records=0,
+        )
+        self.post(BatchDone(result=result))

@@ -189,14 +189,16 @@ class Mishaps:
         self._asked += 1
         driver = self._chance.choice(drivers)
         name = self._chance.choice(("a", "b", f"s{self._asked}"))
-        what = self._chance.choice(("savepoint", "savepoint", "checkpoint", "stop", "stop with savepoint", "cancel"))
+        whats = ("savepoint", "savepoint", "checkpoint", "stop", "stop with savepoint", "stop with drain", "cancel")
+        what = self._chance.choice(whats)
         self._simulation.report.seen[f"asked: {what}"] += 1
         kind, _, named = what.partition(" with ")
+        drain = {"drain": True} if named == "drain" else {}
         request = Request(
             id=RequestId(f"request-{self._asked}"),
             kind=RequestKind(kind),
             generation=driver.generation,
-            args={"savepoint": name} if named else {"name": name} if kind == "savepoint" else {},
+            args={"savepoint": name, **drain} if named else {"name": name} if kind == "savepoint" else {},
             deadline_ms=1_000,
             by="somebody",
             at_ms=0,
