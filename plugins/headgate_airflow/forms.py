@@ -110,6 +110,7 @@ FORMS: Mapping[str, Form] = {
                 enum=[way.value for way in HowToStop],
                 values_display={
                     "savepoint": "with a last savepoint",
+                    "drain": "for good: the operators finish, then a last savepoint",
                     "checkpoint": "at the next barrier",
                     "cancel": "at once, without a last snapshot",
                 },

@@ -77,6 +77,13 @@ class Mailbox:
                 return request if is_ours else self._read(request.id)
             request = replace(request, id=request.id.next_ordinal())
 
+    def request(self, id: RequestId) -> Request | None:
+        """What was asked for under this id, or None if nobody did."""
+        try:
+            return self._read(id)
+        except ObjectMissing:
+            return None
+
     def answer(self, request: RequestId) -> Answer | None:
         """The answer to `request`, or None while there is none."""
         path = self._paths.answer(request)

@@ -257,6 +257,7 @@ class Control(Looking):
         stream: str,
         *,
         savepoint: bool | str = False,
+        drain: bool = False,
         target_directory: str | None = None,
         id: RequestId | None = None,
         wait: bool = True,
@@ -268,11 +269,13 @@ class Control(Looking):
 
         From the first moment nobody restarts it. Of a stream without a live driver this says so in `note`, or raises
         StreamNotRunning if a savepoint was asked for; it stays stopped either way. The checkpoint `keep`, which is to
-        be restored next, is not retired by the last one of this life. `target_directory` is as in savepoint().
+        be restored next, is not retired by the last one of this life. `target_directory` is as in savepoint(). With
+        `drain` the operators finish before a last savepoint: that is for a stream that is not to go on.
         """
         order = StopOrder(
             by=by or self._by,
             savepoint=savepoint,
+            drain=drain,
             target=absolute_directory(target_directory) if target_directory is not None else None,
             id=id,
             wait=wait,

@@ -9,8 +9,9 @@ from headgate_contract.catalogue import Catalogue
 from headgate_contract.errors import BadInput, CorruptObject, ObjectMissing
 from headgate_contract.fitting import JobShape, as_brought, fit
 from headgate_contract.ids import CheckpointId, Generation, VertexUid
+from headgate_contract.mailbox import Mailbox
 from headgate_contract.paths import METADATA
-from headgate_contract.records import Deployed
+from headgate_contract.records import Deployed, SnapshotCompleted
 from headgate_contract.restore import (
     ClaimMode,
     Located,
@@ -109,7 +110,7 @@ def explain(
         deployed=number,
         keeps=_keeps(catalogue, decision),
         checked={ref.where: said for ref, said in inspector.found.items()},
-        warnings=_warnings(catalogue, decision),
+        warnings=(*_warnings(catalogue, decision), *_finished(store, catalogue, decision)),
         state_bytes=inspector.state_bytes.get(decision.snapshot, 0) if isinstance(decision, RestoreFrom) else 0,
     )
 
@@ -225,6 +226,21 @@ def _warnings(catalogue: Catalogue, decision: RestoreDecision) -> tuple[str, ...
     if catalogue.snapshots and not isinstance(decision, (RestoreFrom, Refuse)):
         found.append(f"state is left behind: {len(catalogue.snapshots)} retained snapshots are not used")
     return tuple(found)
+
+
+def _finished(store: ObjectStore, catalogue: Catalogue, decision: RestoreDecision) -> tuple[str, ...]:
+    """Whether a drain has ended with the snapshot: what was asked for there says so."""
+    if not isinstance(decision, RestoreFrom):
+        return ()
+    records = [slot.record for slot in catalogue.slots if isinstance(slot.record, SnapshotCompleted)]
+    asked = next((record.request for record in records if record.snapshot.id == decision.snapshot.id), None)
+    try:
+        request = Mailbox(store, catalogue.stream).request(asked) if asked is not None else None
+    except CorruptObject:  # a word to a person is not worth a start
+        return ()
+    if request is None or not request.args.get("drain"):
+        return ()
+    return (f"{decision.snapshot} is of a drained stream: its operators have finished, and go on with what that left",)
 
 
 def as_text(explanation: Explanation) -> str:

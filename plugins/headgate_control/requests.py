@@ -5,25 +5,21 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from headgate_contract import wire
 from headgate_contract.catalogue import Catalogue
 from headgate_contract.durations import Duration
 from headgate_contract.errors import (
     Conflict,
     InvalidName,
-    ObjectMissing,
     RequestFailed,
     RequestTimedOut,
     StreamNotRunning,
 )
 from headgate_contract.ids import RequestId, SavepointName, StreamName
 from headgate_contract.mailbox import Answer, Mailbox, Outcome, Request, RequestKind
-from headgate_contract.paths import StreamPaths
 from headgate_contract.records import SnapshotCompleted, Stopped
 from headgate_contract.store import ObjectStore
 from headgate_control.catalogues import Catalogues
@@ -85,12 +81,8 @@ class Requests:
         return Mailbox(self.store, stream).answer(id) or self._told_by_log(stream, id)
 
     def _told_by_log(self, stream: StreamName, id: RequestId) -> Answer | None:
-        path = StreamPaths(stream).request(id)
-        kind: RequestKind | None = None
-        with suppress(ObjectMissing):  # nobody asked under this id: then only the log can know it
-            request: Request = wire.decode("request", self.store.read(path), Request, path)
-            kind = request.kind
-        return _answer_in_log(self.catalogues.read(stream), kind, id)
+        request = Mailbox(self.store, stream).request(id)  # None: then only the log can know it
+        return _answer_in_log(self.catalogues.read(stream), request.kind if request is not None else None, id)
 
     def wait(self, stream: StreamName, id: RequestId, timeout_s: float) -> Answer:
         """Wait for the answer. Raises RequestFailed, also when the driver dies meanwhile, or RequestTimedOut."""

@@ -31,6 +31,8 @@ class StopOrder:
     savepoint: bool | str = False
     target: str | None = None
     """The directory for the savepoint."""
+    drain: bool = False
+    """The operators finish before the savepoint, which is taken then in any case."""
     id: RequestId | None = None
     """Of the request; None for one that nobody will repeat."""
     wait: bool = True
@@ -50,8 +52,8 @@ class Stopper:
 
     def stop(self, stream: StreamName, order: StopOrder) -> Asked:
         """Stop at the next barrier. Raises StreamNotRunning if a savepoint is wanted and nobody is left to take it."""
-        name = _savepoint_name(order.savepoint)
-        args: dict[str, object] = {"savepoint": name, "drain": False}
+        name = _savepoint_name(order.savepoint or order.drain)
+        args: dict[str, object] = {"savepoint": name, "drain": order.drain}
         if order.keep is not None:
             args["keep"] = int(order.keep)
         if order.target is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -160,6 +161,20 @@ def test_a_stop_without_savepoint(fleet: SmallFleet, how: str) -> None:
     assert run_dag(load_dag(FLEET, "headgate_stop"), COUNTS | {"how": how}).state == "success"
     assert fleet.control.status("counts").condition is Condition.STOPPED
     assert fleet.control.lost() == []
+
+
+def test_a_drain_takes_a_savepoint_and_a_stream_that_was_only_stopped_is_not_drained(fleet: SmallFleet) -> None:
+    fleet.start("counts")
+    drained = run_dag(load_dag(FLEET, "headgate_stop"), COUNTS | {"how": "drain", "name": "last"})
+    assert drained.state == "success"
+    newest = fleet.control.status("counts").newest_snapshot
+    assert newest is not None
+    assert newest.name == "last"
+    (request,) = (fleet.folder / "root/streams/counts/requests").glob("*.json")
+    assert json.loads(request.read_text())["body"]["args"]["drain"] is True
+    again = run_dag(load_dag(FLEET, "headgate_stop"), COUNTS | {"how": "drain"}, at=NOON)
+    assert again.state == "failed"
+    assert "does not run" in again.errors["stop"]
 
 
 def test_a_stop_whose_driver_dies_without_an_answer_is_done_since_nobody_restarts_it(

@@ -32,7 +32,7 @@ def test_errors_are_json_too_if_asked_for(cli: Cli) -> None:
 def test_what_typer_refuses_is_bad_input_too(cli: Cli) -> None:
     assert cli("start").code == 2
     assert cli("start", "orders", "--fresj").code == 2
-    assert cli("stop", "orders", "--drain").code == 2
+    assert cli("stop", "orders", "--drained").code == 2
     assert cli("nosuchverb").code == 2
 
 
@@ -154,12 +154,14 @@ def test_a_whole_life(world: World, cli: Cli) -> None:
     assert "checkpoint 1 is complete" in cli("checkpoint", "orders").out
     assert "savepoint nightly 2 is complete" in cli("savepoint", "orders", "--name", "nightly").out
     assert "generation 2 is running" in cli("restore", "orders", "--from", "nightly").out
-    stopped = cli("stop", "orders", "--savepoint", "--name", "final", "--json")
+    stopped = cli("stop", "orders", "--drain", "--name", "final", "--json")
+    assert stopped.json["request"]["args"] == {"savepoint": "final", "drain": True}
     assert stopped.json["answer"]["result"]["name"] == "final"
     assert "nothing to do" in cli("stop", "orders").out
     history = cli("history", "orders").out
     assert "start EXECUTED g1 by anna" in history
     assert "stop EXECUTED g2" in history
+    assert "warning: savepoint final (4) is of a drained stream" in cli("explain", "orders").out
     assert cli("start", "orders", "--json").json["decision"]["snapshot"]["name"] == "final"
     assert "has stopped" in cli("cancel", "orders").out
 

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from headgate_contract.errors import RestoreRefused, SnapshotUnknown
-from headgate_contract.ids import CheckpointId, SavepointName
-from headgate_contract.paths import METADATA
+from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName
+from headgate_contract.mailbox import Mailbox, Request, RequestKind
+from headgate_contract.paths import METADATA, StreamPaths
 from headgate_contract.restore import Refuse, RestoreFrom, Rollback, StartFresh
 from headgate_contract.snapshot import SnapshotRef
 from headgate_control.explain import Inspector, as_text
@@ -42,6 +43,29 @@ def test_the_newest_checkpoint_is_taken_and_was_looked_at(world: World, three: l
     assert restored(explanation) == three[2]
     assert explanation.checked == {three[2].where: "good"}
     assert explanation.next_generation == 2
+
+
+@pytest.mark.parametrize("how", ["drained", "only stopped", "unreadable"])
+def test_who_would_start_from_the_end_of_a_drained_stream_is_warned(world: World, how: str) -> None:
+    world.deployed()
+    world.started()
+    asked = Request(
+        id=RequestId("stop-1"),
+        kind=RequestKind.STOP,
+        generation=Generation(1),
+        args={"savepoint": "last", "drain": how != "only stopped"},
+        deadline_ms=1000,
+        by="anna",
+        at_ms=0,
+    )
+    Mailbox(world.store, STREAM).ask(asked)
+    world.snapshot("last", request=asked.id)
+    world.stopped()
+    if how == "unreadable":
+        (world.root / StreamPaths(STREAM).request(asked.id)).write_text("{")
+    explanation = world.control().explain(STREAM)
+    told = "savepoint last (1) is of a drained stream: its operators have finished, and go on with what that left"
+    assert explanation.warnings == ((told,) if how == "drained" else ())
 
 
 def _drop_metadata(world: World, ref: SnapshotRef) -> None:

@@ -198,6 +198,18 @@ def test_stop_with_a_savepoint_is_safe_to_repeat(running: Control) -> None:
 
 
 @e2e
+def test_a_drain_takes_a_savepoint_by_whatever_name_and_tells_the_driver(running: Control, world: World) -> None:
+    asked = running.stop(STREAM, drain=True)
+    assert asked.request is not None
+    assert asked.answer is not None
+    assert asked.request.args["drain"] is True
+    assert asked.answer.result["name"] == asked.request.args["savepoint"]
+    assert Mailbox(world.store, STREAM).request(asked.request.id) == asked.request
+    with pytest.raises(StreamNotRunning):
+        running.stop(STREAM, drain=True)
+
+
+@e2e
 def test_a_stop_that_took_its_savepoint_but_never_ended_is_not_called_done(world: World) -> None:
     world.write_job("MODE = 'dies-at-stop'")
     world.deployed()

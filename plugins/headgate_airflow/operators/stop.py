@@ -18,18 +18,24 @@ from headgate_control import Asked, Condition, Control
 
 
 class HowToStop(enum.Enum):
-    """The three ways to end a stream."""
+    """The ways to end a stream."""
 
     SAVEPOINT = "savepoint"
+    DRAIN = "drain"
     CHECKPOINT = "checkpoint"
     CANCEL = "cancel"
+
+
+_WITH_SAVEPOINT = (HowToStop.SAVEPOINT, HowToStop.DRAIN)
 
 
 class StopStream(AskingOperator):
     """Stop `stream`; from the first moment nobody restarts it. A stream that is stopped already is success.
 
     `how` is savepoint (a last one, called `name` or by the moment, in
-    `target_directory` or below the root), checkpoint (at the next barrier) or cancel (now).
+    `target_directory` or below the root), drain (the same, and the operators finish
+    before it: for a stream that is not to go on), checkpoint (at the next barrier) or
+    cancel (now).
     """
 
     template_fields: Sequence[str] = (*AskingOperator.template_fields, "how", "name", "target_directory")
@@ -68,7 +74,7 @@ class StopStream(AskingOperator):
     def _ask(self, control: Control, me: TaskIdentity) -> Asked | None:
         """Leave the request, or find the first one; None for a stream that stopped with a savepoint before."""
         how = how_to_stop(self.how)
-        if how is not HowToStop.SAVEPOINT:
+        if how not in _WITH_SAVEPOINT:
             self._refuse_what_is_for_a_savepoint(how)
         request = me.request(how.value, StreamName(self.stream))
         if how is HowToStop.CANCEL:
@@ -79,6 +85,7 @@ class StopStream(AskingOperator):
             return control.stop(
                 self.stream,
                 savepoint=optional_text(self.name) or True,
+                drain=how is HowToStop.DRAIN,
                 target_directory=optional_text(self.target_directory),
                 id=request,
                 wait=False,
@@ -86,6 +93,8 @@ class StopStream(AskingOperator):
         except StreamNotRunning:
             status = control.status(self.stream)
             newest = status.newest_snapshot
+            if how is HowToStop.DRAIN:
+                raise  # who has stopped has not been drained
             if status.condition is Condition.STOPPED and newest and newest.kind is SnapshotKind.SAVEPOINT:
                 return None
             raise
@@ -98,7 +107,7 @@ class StopStream(AskingOperator):
 
     def _stopped_all_the_same(self, control: Control) -> bool:
         """Its driver is gone without an answer and nobody restarts it, which is all that this stop wanted."""
-        wants_savepoint = how_to_stop(self.how) is HowToStop.SAVEPOINT
+        wants_savepoint = how_to_stop(self.how) in _WITH_SAVEPOINT
         return not wants_savepoint and control.status(self.stream).condition is Condition.STOPPED
 
     def _result(self, control: Control, note: str) -> dict[str, Any]:

@@ -193,6 +193,10 @@ def stop(  # noqa: PLR0913, PLR0917  (one for each option)
     ctx: typer.Context,
     stream: Stream,
     savepoint: Annotated[bool, typer.Option("--savepoint", help="Take a savepoint at the end.")] = False,
+    drain: Annotated[
+        bool,
+        typer.Option("--drain", help="Let the operators finish before a last savepoint: nothing should go on from it."),
+    ] = False,
     name: Annotated[str | None, typer.Option("--name", help="The savepoint's name.", metavar="NAME")] = None,
     savepoint_path: Annotated[str | None, typer.Option("--savepoint-path", "-p", help=WHERE_TO, metavar="URL")] = None,
     no_wait: NoWait = False,
@@ -203,6 +207,7 @@ def stop(  # noqa: PLR0913, PLR0917  (one for each option)
 ) -> None:
     """Stop a stream at its next barrier; nobody restarts it."""
     here = session(ctx, root, json)
+    savepoint = savepoint or drain
     if name is not None and not savepoint:
         raise BadInput("--name names a savepoint", hint="add --savepoint, or leave it out")
     if savepoint_path is not None and not savepoint:
@@ -210,6 +215,7 @@ def stop(  # noqa: PLR0913, PLR0917  (one for each option)
     asked = here.control(stream).stop(
         stream,
         savepoint=name or savepoint,
+        drain=drain,
         target_directory=savepoint_path,
         id=request_id(id),
         wait=not no_wait,
