@@ -93,10 +93,12 @@ def test_a_life_comes_by_every_point_in_the_order_of_the_protocol(tmp_path: Path
     life.read_all()
     life.ask("now", RequestKind.CHECKPOINT)
     life.answer("now")
-    assert life.stop() is None
+    life.ask("drain", RequestKind.STOP, savepoint="last", drain=True)
+    assert life.wait() is None
     once = len(spy.of_thread("coordinator")) // 2
     assert spy.of_thread("coordinator")[:once] == ["before-barrier", "before-sync", "after-sync", "after-barrier"]
     assert spy.of_thread("life") == ["before-seed", "after-seed"]
+    assert spy.of_thread("finish") == ["after-finish"]
     assert spy.of_thread("ledger")[:9] == [
         "before-metadata",
         "before-slot",
