@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from headgate.coordinator import messages
-from headgate.driver import cleaner, ledger, restoring, shared_state, snapshots
+from headgate.driver import cleaner, ledger, lives, restoring, shared_state, snapshots, sweeping
 from headgate.recovery import operator_state as recovered_operator_state
 from headgate.recovery import sinks as recovered_sinks
 from headgate.recovery import state as recovered_state
-from headgate_contract import fitting, operator_state, restore, snapshot
+from headgate.recovery.fetch import SnapshotFiles
+from headgate_contract import fitting, operator_state, restart, restore, snapshot
 from headgate_contract.errors import RestoreRefused, StorageError
 from headgate_contract.ids import CheckpointId
-from headgate_control import requests, watch
+from headgate_control import explain, requests, watch
 from tests.spec import reversals_of_the_coordinator  # noqa: F401 - its switches count, too
 from tests.spec.reversing import REVERSALS, Patch, Reversal, everywhere, reverses
 
@@ -165,6 +167,74 @@ def _(patch: Patch) -> None:
 # ---- restore
 
 
+def _build_on_what_was_restored(patch: Patch) -> None:
+    register = restoring.Restorer._register_retained
+
+    def confirming(self: restoring.Restorer) -> None:
+        register(self)
+        if isinstance(self._setup.decision, restore.RestoreFrom):
+            restored = SnapshotFiles(self._setup.store, self._setup.decision.snapshot)
+            self._shared.confirm(restored.metadata().handles())
+
+    patch.setattr(restoring.Restorer, "_register_retained", confirming)
+
+
+@reverses(28, "the first checkpoint after a restore builds on what was restored")
+def _(patch: Patch) -> None:
+    _build_on_what_was_restored(patch)
+
+
+@reverses(29, "a savepoint is the base of the next checkpoint")
+def _(patch: Patch) -> None:
+    forget = snapshots.SnapshotTaker.forget
+    taken: dict[CheckpointId, Any] = {}
+    store_snapshot = ledger.Ledger._store_snapshot
+
+    def noting(self: ledger.Ledger, action: messages.StoreSnapshot) -> None:
+        taken[action.checkpoint] = action
+        store_snapshot(self, action)
+
+    def building(self: snapshots.SnapshotTaker, checkpoint: CheckpointId) -> None:
+        parts = [part for state in taken[checkpoint].vertices.values() for part in state.subtasks]
+        self._shared.confirm(handle for part in parts for handle in part.files)
+        forget(self, checkpoint)
+
+    patch.setattr(ledger.Ledger, "_store_snapshot", noting)
+    patch.setattr(snapshots.SnapshotTaker, "forget", building)
+
+
+@reverses(145, "checkpoints build on the savepoint that was restored")
+def _(patch: Patch) -> None:
+    _build_on_what_was_restored(patch)
+
+
+@reverses(146, "a savepoint that was moved is swept away")
+def _(patch: Patch) -> None:
+    patch.setattr(sweeping, "_lies_where_it_was_written", lambda *args: True)
+
+
+@reverses(159, "nothing is taken under another uid")
+def _(patch: Patch) -> None:
+    patch.setattr(fitting, "renamed", lambda metadata, former: metadata)
+
+
+@reverses(63, "what was read is not looked at before the launch")
+def _(patch: Patch) -> None:
+    patch.setattr(explain, "fit", lambda metadata, *rest: fitting.Fit(metadata, {}, None))
+
+
+@reverses(175, "a subtask that did not fail begins anew")
+def _(patch: Patch) -> None:
+    restore_vertex = recovered_state.restore_vertex
+
+    def half(files: Any, state: Any, vertex: Any, identity: str) -> Any:
+        restored = restore_vertex(files, state, vertex, identity)
+        first = {subtask: version for subtask, version in restored.versions.items() if subtask == 0}
+        return restored if ".r0." in identity else replace(restored, versions=first)
+
+    everywhere(patch, restore_vertex, half)
+
+
 @reverses(35, "a sink does not get at the restore what it gave at the trigger")
 def _(patch: Patch) -> None:
     patch.setattr(recovered_sinks, "_groups", lambda uid, groups: [])
@@ -227,3 +297,42 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     restored = recovered_operator_state.restored_states
     everywhere(patch, restored, lambda stored, declared, parallelism: restored({}, declared, parallelism))
+
+
+# ---- restarts
+
+
+def _strategy(patch: Patch, strategy: type[Any], change: Callable[[Any], Any]) -> None:
+    """Another one of the same kind."""
+    next_attempt = strategy.next_attempt
+    patch.setattr(strategy, "next_attempt", lambda it, facts: next_attempt(change(it), facts))
+
+
+@reverses(168, "a fixed delay is allowed once more than it says")
+def _(patch: Patch) -> None:
+    _strategy(patch, restart.FixedDelay, lambda it: replace(it, attempts=it.attempts + 1))
+
+
+@reverses(169, "a failure rate counts failures of any time")
+def _(patch: Patch) -> None:
+    _strategy(patch, restart.FailureRate, lambda it: replace(it, interval_s=float("inf")))
+
+
+@reverses(170, "an exponential delay grows without end")
+def _(patch: Patch) -> None:
+    _strategy(patch, restart.ExponentialDelay, lambda it: replace(it, max_s=float("inf")))
+
+
+@reverses(172, "an exponential delay doubles whatever its multiplier is")
+def _(patch: Patch) -> None:
+    _strategy(patch, restart.ExponentialDelay, lambda it: replace(it, multiplier=2))
+
+
+@reverses(174, "of what was given up nobody hears the cause")
+def _(patch: Patch) -> None:
+    patch.setattr(lives.Lives, "_given_up", lambda it, failure, why: lives.GivenUp(f"not restarted: {why}"))
+
+
+@reverses(177, "a failure rate never allows a restart")
+def _(patch: Patch) -> None:
+    _strategy(patch, restart.FailureRate, lambda it: replace(it, max_failures=0))

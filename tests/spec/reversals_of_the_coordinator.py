@@ -96,6 +96,20 @@ def _(patch: Patch) -> None:
     patch.setattr(coordinator.Coordinator, "handle", lenient)
 
 
+def _give_up(patch: Patch, instead: Callable[..., Any]) -> None:
+    """Another way to end an attempt: it gets the one that holds, and then what that gets."""
+    give_up = coordinator.Coordinator._give_up
+    patch.setattr(coordinator.Coordinator, "_give_up", lambda *args: instead(give_up, *args))
+
+
+@reverses(20, "nobody is told why the last snapshot of a stop came to nothing")
+def _(patch: Patch) -> None:
+    def silent(give_up: Any, it: coordinator.Coordinator, trigger: Any, aborted: Any, now_ms: int) -> Any:
+        return give_up(it, trigger, replace(aborted, cause="it failed") if trigger.stop else aborted, now_ms)
+
+    _give_up(patch, silent)
+
+
 @reverses(22, "the notice of an abort names no completed checkpoint")
 def _(patch: Patch) -> None:
     aborted = coordinator.Coordinator._aborted
@@ -125,6 +139,17 @@ def _(patch: Patch) -> None:
 @reverses(45, "whatever is under way can be subsumed")
 def _(patch: Patch) -> None:
     patch.setattr(pending.PendingCheckpoint, "can_be_subsumed", property(lambda attempt: True))
+
+
+@reverses(148, "a stop whose snapshot fails goes on stopping")
+def _(patch: Patch) -> None:
+    def stubborn(give_up: Any, it: coordinator.Coordinator, *args: Any) -> Any:
+        stop = it.stop
+        actions = give_up(it, *args)
+        it.stop = stop
+        return actions
+
+    _give_up(patch, stubborn)
 
 
 @reverses(162, "only who takes snapshots hears of an abort")
@@ -213,6 +238,24 @@ def _(patch: Patch) -> None:
     patch.setattr(policy.PeriodicScheduler, "stop", lambda scheduler: None)
 
 
+@reverses(30, "with a request that waits too long all others go")
+def _(patch: Patch) -> None:
+    patch.setattr(deciding.CheckpointRequestDecider, "expire", lambda it, request: it.waiting.clear())
+
+
+@reverses(31, "where a checkpoint is discarded, nobody's turn comes")
+def _(patch: Patch) -> None:
+    handle = coordinator.Coordinator.handle
+
+    def idle(self: coordinator.Coordinator, event: Any, now_ms: int) -> Any:
+        with pytest.MonkeyPatch.context() as inner:
+            if isinstance(event, messages.Declined):
+                inner.setattr(coordinator.Coordinator, "_barriers", lambda it, now_ms: [])
+            return handle(self, event, now_ms)
+
+    patch.setattr(coordinator.Coordinator, "handle", idle)
+
+
 @reverses(32, "a checkpoint that failed is followed by no pause")
 def _(patch: Patch) -> None:
     abort = coordinator.Coordinator._abort
@@ -296,6 +339,12 @@ def _retire(patch: Patch, rule: Callable[..., tuple[CheckpointId, ...]]) -> None
 @reverses(48, "a savepoint retires checkpoints as a checkpoint does")
 def _(patch: Patch) -> None:
     _retire(patch, lambda subsumed, refs, kind, *rest: subsumed(refs, snapshot.SnapshotKind.CHECKPOINT, *rest))
+
+
+@reverses(25, "no retention is stamped on a checkpoint")
+def _(patch: Patch) -> None:
+    store = pending.PendingCheckpoint.store
+    patch.setattr(pending.PendingCheckpoint, "store", lambda it, **given: replace(store(it, **given), retention=None))
 
 
 @reverses(50, "the snapshot of a stop retires all before it")

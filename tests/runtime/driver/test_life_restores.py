@@ -197,7 +197,7 @@ def test_f146_a_savepoint_that_was_moved_or_copied_beside_the_others_is_restored
         world.write(1)
         life.read_all()
         assert life.stop() is None
-    assert {path.relative_to(place) for path in place.rglob("*")} == there
+        assert {path.relative_to(place) for path in place.rglob("*")} == there
     world.check_output()
 
 
