@@ -16,9 +16,15 @@ from headgate_contract.history import Event
 from headgate_contract.ids import Generation
 from headgate_contract.restart import RestartAfter
 from headgate_contract.snapshot import SnapshotRef
-from headgate_control.cli.running import AcceptDuplicates, AllowNonRestoredState, ClaimModeName, FallBack
+from headgate_control.cli.restore_options import (
+    FROM,
+    AcceptDuplicates,
+    AllowNonRestoredState,
+    ClaimModeName,
+    FallBack,
+    snapshot_name,
+)
 from headgate_control.cli.session import Json, Root, Stream, console, session
-from headgate_control.cli.snapshot_names import FROM, snapshot_name
 from headgate_control.control import Control
 from headgate_control.explain import as_text
 from headgate_control.locating import claim_mode_named

@@ -14,6 +14,14 @@ from headgate_contract.codec import to_plain
 from headgate_contract.durations import parse_duration
 from headgate_contract.errors import BadConfiguration, BadInput
 from headgate_control.cli.asking import WHERE_TO
+from headgate_control.cli.restore_options import (
+    FROM,
+    AcceptDuplicates,
+    AllowNonRestoredState,
+    ClaimModeName,
+    FallBack,
+    snapshot_name,
+)
 from headgate_control.cli.session import (
     By,
     Fleet,
@@ -27,38 +35,12 @@ from headgate_control.cli.session import (
     request_id,
     session,
 )
-from headgate_control.cli.snapshot_names import FROM, snapshot_name
 from headgate_control.control import Control
 from headgate_control.deploy import warnings_of
 from headgate_control.fleet_file import DeclaredStream, drift, load_settings
 from headgate_control.locating import claim_mode_named
 from headgate_control.outcomes import Asked, Launched
 from headgate_control.supervise import Sighting, Supervisor
-
-FallBack = Annotated[
-    bool | None,
-    typer.Option(
-        "--fall-back/--no-fall-back", help="Take an older snapshot if the newest is damaged.", show_default=False
-    ),
-]
-AcceptDuplicates = Annotated[
-    bool, typer.Option("--accept-duplicates", help="Go on although a sink will repeat what it published.")
-]
-
-AllowNonRestoredState = Annotated[
-    bool,
-    typer.Option("--allow-non-restored-state", help="Drop what the snapshot has of vertices that the job has no more."),
-]
-
-ClaimModeName = Annotated[
-    str,
-    typer.Option(
-        "--claim-mode",
-        help="Whose a restored savepoint is from then on: no-claim (it is left alone), "
-        "or claim (the stream's: deleted once newer checkpoints subsume it).",
-        metavar="no-claim|claim",
-    ),
-]
 
 
 def deploy(  # noqa: PLR0913, PLR0917  (one for each option)
