@@ -100,6 +100,8 @@ class Life:
         self._meter = CheckpointMeter(self._note_cost)
         self._batch_error: Exception | None = None
         self._finishing: threading.Thread | None = None
+        self._made = False
+        """Whether there are a loop, a taker and an ear, which the end closes: a restore that fails has none."""
         self.next_checkpoint = setup.next_checkpoint
         """The lowest id that this life has not used."""
         self.has_run = False
@@ -240,6 +242,7 @@ class Life:
             done=setup.done_before(),
             savepoint_dir=setup.settings["execution.checkpointing.savepoint-dir"],
         )
+        self._made = True
         self._loop.start()
         self._ear.listen()  # who wants the stream to end is heard before a micro-batch can fail again
         self._post_stop()
@@ -359,14 +362,14 @@ class Life:
             self._ended.set()
 
     def _end(self) -> None:
-        still = self._loop.close() if hasattr(self, "_loop") else True
-        if hasattr(self, "_ear"):
+        still = self._loop.close() if self._made else True
+        if self._made:
             self._ear.close()
         halted = self._engine.halt() and self._has_finished()
-        if hasattr(self, "_taker"):
+        if self._made:
             self._taker.close()
         closed = self._ledger.close(_PATIENCE_S)
-        if hasattr(self, "_coordinator"):
+        if self._made:
             self.next_checkpoint = self._coordinator.next_id
         self.ended_whole = halted and closed and still
         shutil.rmtree(self._setup.work / "state", ignore_errors=True)
