@@ -6,14 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from headgate.driver.engine import MicroBatch
 from headgate.driver.lives import GivenUp, is_final
 from headgate.recovery.fetch import SnapshotFiles
 from headgate.sink.files_committer import FilesCommitter
-from headgate.step.operators import Keyed
 from headgate.step.task import StepAck, StepTask
 from headgate.testing.stand_in import StandInEngine
 from headgate_contract.errors import SinkFailed, StorageError, SuppressRestarts
@@ -23,43 +21,13 @@ from headgate_contract.ids import SavepointName
 from headgate_contract.mailbox import Outcome, RequestKind
 from headgate_contract.measures import RecoveryKind, RecoveryTime
 from headgate_contract.paths import StreamPaths
-from headgate_contract.records import Restarted, SnapshotCompleted, Stopped
-from jobs.running_number import number
-from tests.runtime.driver.life_world import STREAM, LifeWorld
+from headgate_contract.records import SnapshotCompleted, Stopped
+from tests.runtime.driver.failing_lives import QUICK, failing_world, restarts
+from tests.runtime.driver.life_world import STREAM
 from tests.runtime.driver.waiting import until
 from tests.runtime.sink.stepping_store import SteppingStore
 
-QUICK = {
-    "restart-strategy.type": "fixed-delay",
-    "restart-strategy.fixed-delay.attempts": "5",
-    "restart-strategy.fixed-delay.delay": "0 s",
-}
 BACKENDS = ("hashmap", "rocksdb")
-
-
-class Failing:
-    """A step that fails at given records, each as often as it says, and then numbers them."""
-
-    def __init__(self, times: dict[int, int], error: Callable[[], Exception] = lambda: ValueError("not good")) -> None:
-        self.times = dict(times)
-        self.error = error
-
-    def __call__(self, rows: pa.Table, keyed: Keyed) -> Any:
-        for id in rows.column("id").to_pylist():
-            if self.times.get(id, 0) > 0:
-                self.times[id] -= 1
-                raise self.error()
-        return number(rows, keyed)
-
-
-def restarts(world: LifeWorld) -> list[Restarted]:
-    return [record for record in world.records if isinstance(record, Restarted)]
-
-
-def failing_world(base: Path, times: dict[int, int], **more: Any) -> LifeWorld:
-    world = LifeWorld(base, Failing(times, **more))
-    world.settings.update(QUICK)
-    return world
 
 
 @pytest.mark.parametrize(
