@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headgate.coordinator import coordinator, messages, pending, policy, reasons, retention
+from headgate.coordinator import coordinator, messages, pending, policy, reasons, retention, stopping
 from headgate.coordinator import requests as deciding
 from headgate.driver import snapshots
 from headgate_contract import settings, snapshot
@@ -155,6 +155,11 @@ def _(patch: Patch) -> None:
 @reverses(162, "only who takes snapshots hears of an abort")
 def _(patch: Patch) -> None:
     patch.setattr(snapshots.SnapshotTaker, "_tell_aborted", lambda taker, checkpoint: None)
+
+
+@reverses(149, "a drain is a stop: no operator finishes")
+def _(patch: Patch) -> None:
+    patch.setattr(stopping.Stop, "begins_to_finish", lambda stop: False)
 
 
 @reverses(153, "after a failed stop periodic checkpoints stay off")

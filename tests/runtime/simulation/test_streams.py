@@ -266,3 +266,61 @@ def test_who_asked_a_driver_that_died_right_after_its_slot_is_told_the_truth_by_
         answer = stream.answer(RequestId("savepoint"))
         assert answer is not None
         assert (answer.outcome, answer.result["snapshot"]) == (Outcome.DONE, 1)
+
+
+def test_f149_a_drained_stream_has_said_its_last_words_once_and_may_be_started_again() -> None:
+    with StreamHarness(keys=3, batch=5) as stream:
+        driver = stream.launch()
+        driver.batch(2)
+        stream.run()
+        drained = driver.drain("last")
+        stream.run()
+        assert driver.state is StreamState.STOPPED
+        assert (answer := stream.answer(drained)) is not None
+        assert answer.outcome is Outcome.DONE
+        assert stream.last_words == {0: 4, 1: 3, 2: 3}
+        again = stream.launch()
+        assert again.position == 10
+        again.batch()
+        stream.run()
+        again.stop()
+        stream.run()
+        assert len(stream.committed) == 15
+        assert stream.last_words == {0: 4, 1: 3, 2: 3}
+
+
+@pytest.mark.parametrize("before", ["create */_metadata", "create */slots/*"])
+def test_a_drain_that_is_killed_before_its_slot_has_said_nothing_and_can_be_repeated(before: str) -> None:
+    with StreamHarness(keys=3, batch=5) as stream:
+        driver = stream.launch()
+        driver.batch()
+        stream.run()
+        driver.trigger()
+        stream.run()
+        driver.batch()
+        stream.run()
+        driver.drain("last")
+        driver.run_to(before)
+        driver.crash()
+        assert stream.last_words == {}
+        again = stream.launch()
+        assert again.position == 5, "at the last completed checkpoint"
+        again.batch()
+        stream.run()
+        again.drain("last")
+        stream.run()
+        assert stream.last_words == {0: 4, 1: 3, 2: 3}
+        assert len(stream.committed) == 10
+
+
+def test_a_drain_whose_finishing_fails_fails_the_driver() -> None:
+    with StreamHarness() as stream:
+        driver = stream.launch()
+        driver.batch()
+        stream.run()
+        driver.fail_batch()
+        driver.drain("last")
+        stream.run()
+        assert driver.state is StreamState.FAILED
+        assert "the operators could not finish" in str(driver.error)
+        assert stream.completed == []
