@@ -100,9 +100,9 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     close = ledger.Ledger.close
 
-    def clean(self: ledger.Ledger) -> None:
+    def clean(self: ledger.Ledger, *args: Any) -> bool:
         self._store.delete_all(self._paths.checkpoints)
-        close(self)
+        return close(self, *args)
 
     patch.setattr(ledger.Ledger, "close", clean)
 
@@ -270,14 +270,13 @@ def _(patch: Patch) -> None:
 
 @reverses(65, "every subtask gets the state of its neighbour")
 def _(patch: Patch) -> None:
-    restore_vertex = recovered_state.restore_vertex
+    restored = recovered_operator_state.redistributed
 
-    def swapped(*args: Any) -> Any:
-        restored = restore_vertex(*args)
-        versions = dict(zip(restored.versions, reversed(restored.versions.values()), strict=True))
-        return replace(restored, versions=versions)
+    def swapped(state: Any, parallelism: int) -> Any:
+        found = restored(state, parallelism)
+        return replace(found, parts=(*found.parts[1:], *found.parts[:1]))
 
-    everywhere(patch, restore_vertex, swapped)
+    everywhere(patch, restored, swapped)
 
 
 @reverses(64, "list and union state stays where it was; what has no subtask any more is left")
