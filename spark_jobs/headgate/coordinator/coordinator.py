@@ -69,7 +69,6 @@ class Coordinator:
     stop: Stop | None = None
     """The stop that is under way."""
     ended: bool = False
-    completed: int = 0
     failed: int = 0
 
     def __post_init__(self) -> None:
@@ -284,8 +283,7 @@ class Coordinator:
         if not self._collects(ack.checkpoint):
             log.info("late ack of %s for checkpoint %s: dropped", ack.participant, ack.checkpoint)
             return
-        result = self.pending[ack.checkpoint].acknowledge(ack)
-        if result is not AckResult.SUCCESS:
+        if (result := self.pending[ack.checkpoint].acknowledge(ack)) is not AckResult.SUCCESS:
             log.warning("ack of %s for checkpoint %s: %s", ack.participant, ack.checkpoint, result.value)
 
     def _store_next(self) -> list[Action]:
@@ -327,7 +325,6 @@ class Coordinator:
         self.output.complete(pending.id)
         self._storing = None
         retired = self.store.complete(event.snapshot)
-        self.completed += 1
         self._failures.succeeded()
         self._last_end_ms = now_ms
         actions: list[Action] = [

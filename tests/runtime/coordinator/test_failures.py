@@ -35,7 +35,7 @@ def test_f19_f163_a_checkpoint_that_cannot_be_stored_counts_once_and_can_fail_th
     world.settle(fail=True)
     cause = "it could not be stored: no space left"
     assert world.failures == [FailStream(cause=STRICT_MESSAGE.format(cause))]
-    assert (world.coordinator.completed, world.coordinator.failed) == (0, 1)
+    assert (len(world.completed), world.coordinator.failed) == (0, 1)
     assert world.aborted() == {1: cause}
     assert world.reasons() == {1: Reason.FINALIZE_CHECKPOINT_FAILURE}
 
