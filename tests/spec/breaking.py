@@ -6,8 +6,7 @@ by an assertion of its own: an error on the way there shows nothing.
 
 from __future__ import annotations
 
-import logging
-import threading
+import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -131,10 +130,12 @@ class Breaking:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_unconfigure(self, config: pytest.Config) -> None:
-        logging.disable()  # threads that a reversal left behind have no say behind the last line
-        threading.excepthook = lambda args: None
         line = f"spec-break: {self.noticed} of {len(self.reversals)} reversals fail their tests"
         config.get_terminal_writer().line(line, flush=True)
+        capture = config.pluginmanager.getplugin("capturemanager")
+        if capture is not None:
+            capture.stop_global_capturing()  # it would give back what the next line takes away
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # threads that a reversal left behind have no say behind that
 
 
 def _is_assertion(raised: pytest.ExceptionInfo[BaseException]) -> bool:
