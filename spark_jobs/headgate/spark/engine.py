@@ -120,8 +120,8 @@ class SparkEngine(Engine):
         query, self._query = self._query, None
         if self._gone() is not None or (query is not None and not _within_patience("query", query.stop)):
             return False
-        if self._session is not None:
-            self._session.sparkContext.cancelAllJobs()  # the last step of a drain is no query's
+        if self._session is not None and not _within_patience("jobs", self._session.sparkContext.cancelAllJobs):
+            return False  # the last step of a drain is no query's
         reader = reader_of(self._setup.plan.source.source, self._setup.plan.source.uid, self._setup)
         if not reader.follow(self._reader):
             return False

@@ -15,6 +15,7 @@ import headgate
 from headgate.job.plan import LinearPlan, linear_plan
 from headgate.recovery.fetch import SnapshotFiles
 from headgate.step.operators import Keyed
+from headgate.testing.stand_in import StandInEngine
 from headgate_contract.errors import StreamFailed
 from headgate_contract.ids import VertexUid
 from headgate_contract.mailbox import Outcome, RequestKind
@@ -122,20 +123,40 @@ def test_f149_who_only_stops_lets_no_operator_finish(world: LifeWorld) -> None:
     assert noted(world) == []
 
 
-@pytest.mark.parametrize("files", [0, 1], ids=["no input at all", "input that was never read"])
-def test_a_stream_that_never_had_a_micro_batch_is_drained_too(world: LifeWorld, files: int) -> None:
-    world.settings["headgate.trigger-interval"] = "1 h"
+class Foreseeing(StandInEngine):
+    """Knows the columns before there is a record, as Spark does."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema({"id": pa.int64(), "key": pa.int64()})
+
+
+@pytest.mark.parametrize(("engine", "finished"), [(Foreseeing, [0, 0]), (StandInEngine, [])])
+def test_a_stream_that_never_had_a_micro_batch_is_drained_too(
+    world: LifeWorld, engine: type[StandInEngine], finished: list[int]
+) -> None:
+    """Where not even the type of a key is known there is no state, and nothing to finish."""
     told: list[int] = []
-    world.finish = lambda keyed: told.append(len(keyed.keys))
-    if files:
-        world.inputs.rename(world.base / "later")
-        world.inputs.mkdir()
+    world.finish = lambda keyed: told.append(len(keyed.keys) + keyed.get("count").num_rows)
+    world.engine_class = engine
     life = world.begin()
     drain(life)
     assert life.wait() is None
     assert life.answer("drain").outcome is Outcome.DONE
-    assert told == []  # nothing is known of the records: not even of which type a key would be
+    assert told == finished
     assert world.output() == []
+
+
+def test_a_life_that_is_idle_finishes_what_it_has_restored(world: LifeWorld) -> None:
+    world.write(3)
+    life = world.begin()
+    life.read_all()
+    assert life.stop() is None
+    idle = world.begin(settings={"parallelism.default": 3})
+    drain(idle)
+    assert idle.wait() is None
+    assert goodbyes(world) == counts(60)
+    check_records(world, 60)
 
 
 def test_the_operators_of_subtasks_without_state_finish_as_well_and_without_keys(world: LifeWorld) -> None:
