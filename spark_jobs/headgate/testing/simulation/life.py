@@ -374,10 +374,10 @@ class SimulatedLife:
     def _finish_operators(self, cut: Cut) -> None:
         """The last step of a drain: how many records each key has had is said once more."""
         staged = []
-        for subtask, version in cut.versions.get(NUMBERS, {}).items():
-            rows = [(last_word(key), count) for key, count in sorted(self._counts(version["segments"]).items())]
-            staged.append(self.sink.stage(f"{self.prefix}.e{cut.epoch + 1}.finish.s{subtask}", rows))
         try:
+            for subtask, version in cut.versions.get(NUMBERS, {}).items():
+                rows = [(last_word(key), count) for key, count in sorted(self._counts(version["segments"]).items())]
+                staged.append(self.sink.stage(f"{self.prefix}.e{cut.epoch + 1}.finish.s{subtask}", rows))
             self._end_step()
         except StorageError as error:
             self.post(BatchFailed(cause=f"the operators could not finish: {error}"))
