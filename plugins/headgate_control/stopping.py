@@ -9,7 +9,7 @@ from headgate_contract.errors import RequestFailed, RequestTimedOut, StreamNotRu
 from headgate_contract.heartbeats import TERMINAL
 from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName, StreamName
 from headgate_contract.mailbox import Answer, RequestKind
-from headgate_contract.records import StopWanted
+from headgate_contract.records import SnapshotCompleted, StopWanted
 from headgate_control.catalogues import Catalogues
 from headgate_control.journal import Journal, now_ms
 from headgate_control.outcomes import Asked, Condition, ProcessSign, StreamStatus
@@ -81,9 +81,7 @@ class Stopper:
                 status = self._leave_word(stream, kind, id, order, args)
                 note.text = dead_note(status)
                 if wants:
-                    raise StreamNotRunning(
-                        f"no savepoint was taken: {dead_note(status)}", hint=_newest_snapshot(status)
-                    ) from None
+                    raise self._not_at_the_end(stream, id, status) from None
                 return Asked(stream=stream, request=None, note=note.text)
             except RequestFailed:
                 status = self.observer.status(stream)
@@ -93,6 +91,17 @@ class Stopper:
                 return Asked(stream=stream, request=None, note=note.text)
             note.text = asked.note
             return asked
+
+    def _not_at_the_end(self, stream: StreamName, id: RequestId, status: StreamStatus) -> StreamNotRunning:
+        """What to tell of the savepoint of a stop whose driver is gone."""
+        slots = [slot.record for slot in self.catalogues.read(stream).slots]
+        taken = [each.snapshot for each in slots if isinstance(each, SnapshotCompleted) and each.request == id]
+        if not taken:
+            return StreamNotRunning(f"no savepoint was taken: {dead_note(status)}", hint=_newest_snapshot(status))
+        return StreamNotRunning(
+            f"{taken[-1]} was taken by this very request, but its driver did not come to the end: {dead_note(status)}",
+            hint=f"output that it holds may not be published yet: the next start does that (`headgate start {stream}`)",
+        )
 
     def _leave_word(
         self, stream: StreamName, kind: RequestKind, id: RequestId, order: StopOrder, args: dict[str, object]

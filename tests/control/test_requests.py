@@ -219,6 +219,8 @@ def test_a_stop_that_took_its_savepoint_but_never_ended_is_not_called_done(world
         control.stop(STREAM, savepoint="final", id=RequestId("stop-1"))
     assert [ref.name for ref in control.snapshots(STREAM)] == ["final"]
     assert control.lost() == []
+    with pytest.raises(StreamNotRunning, match=r"savepoint final \(1\) was taken by this very request, but its driver"):
+        control.stop(STREAM, savepoint="final", id=RequestId("stop-1"))
 
 
 @e2e

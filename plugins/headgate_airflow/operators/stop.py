@@ -30,7 +30,8 @@ _WITH_SAVEPOINT = (HowToStop.SAVEPOINT, HowToStop.DRAIN)
 
 
 class StopStream(AskingOperator):
-    """Stop `stream`; from the first moment nobody restarts it. A stream that is stopped already is success.
+    """Stop `stream`; from the first moment nobody restarts it. A stream that is stopped already is success,
+    but not for a drain: who has stopped has not been drained.
 
     `how` is savepoint (a last one, called `name` or by the moment, in
     `target_directory` or below the root), drain (the same, and the operators finish
@@ -102,7 +103,8 @@ class StopStream(AskingOperator):
     def _refuse_what_is_for_a_savepoint(self, how: HowToStop) -> None:
         for argument in ("name", "target_directory"):
             if optional_text(getattr(self, argument)) is not None:
-                hint = f"choose how={HowToStop.SAVEPOINT.value}, or leave {argument} empty"
+                ways = " or ".join(f"how={way.value}" for way in _WITH_SAVEPOINT)
+                hint = f"choose {ways}, or leave {argument} empty"
                 raise BadInput(f"{argument} is for a savepoint, and how is {how.value}", hint=hint)
 
     def _stopped_all_the_same(self, control: Control) -> bool:

@@ -233,6 +233,7 @@ class Coordinator:
         """The stop's own; before that of a drain a last step, without records."""
         if stop.begins_to_finish():
             self.busy = True
+            self._held_up.begin(stop.trigger, "the operators had not finished", now_ms)
             return FinishOperators(cut=self.cut)
         stop.barrier_waits = False
         return self._barrier(stop.trigger, now_ms)
@@ -251,7 +252,7 @@ class Coordinator:
         trigger, waited = expired
         self.requests.expire(trigger)
         checkpoint, self.next_id = self.next_id, self.next_id.next()
-        cause = f"it expired after {waited} ms: the running micro-batch let no barrier pass"
+        cause = f"it expired after {waited} ms: {self._held_up.why}"
         aborted = replace(self._aborted(checkpoint, Reason.CHECKPOINT_EXPIRED, cause), held_up_ms=waited)
         actions = self._give_up(trigger, aborted, now_ms)
         self._held_up.look(self._waiting_for_step(now_ms), now_ms)
@@ -289,9 +290,8 @@ class Coordinator:
     def _store_next(self) -> list[Action]:
         """Complete one snapshot at a time, in the order of their barriers.
 
-        A snapshot with all of its acks overtakes older attempts that may be subsumed: they end once it is stored;
-        it waits for those that may not (savepoints, and what a person asked for): completed out of order, the output
-        between two barriers would belong to the wrong one.
+        A snapshot with all of its acks overtakes older attempts that may be subsumed: they end once it is stored. For
+        the others it waits: completed out of order, the output between two barriers would belong to the wrong one.
         """
         if self._storing is not None:
             return []

@@ -36,6 +36,8 @@ class Trigger:
     """Before the last barrier the operators finish: the stream is not to go on from there."""
     keep: CheckpointId | None = None
     """A checkpoint that is to be restored next: from now on it is not retired."""
+    already: SnapshotRef | None = None
+    """What an earlier life has completed for this request: who asked is told of that."""
     reason: str = ""
     due_ms: int = 0
     """From when on it could be carried out; the coordinator's own entry."""

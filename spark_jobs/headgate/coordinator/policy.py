@@ -81,6 +81,9 @@ class PeriodicScheduler:
             self.due_ms = until_ms
 
 
+RUNNING_BATCH = "the running micro-batch let no barrier pass"
+
+
 @dataclass
 class HeldUpBarrier:
     """A step that lets a barrier wait for the whole of a checkpoint's timeout is a checkpoint that expired."""
@@ -91,16 +94,22 @@ class HeldUpBarrier:
     """From when on a barrier that may pass waits for the running step."""
     trigger: Trigger | None = None
     """Whose barrier that is: one that comes later and passes first has a time of its own."""
+    why: str = RUNNING_BATCH
+    """What it waits for."""
 
     @property
     def deadline_ms(self) -> int | None:
         return None if self.since_ms is None or self.timeout_ms is None else self.since_ms + self.timeout_ms
 
+    def begin(self, trigger: Trigger, why: str, now_ms: int) -> None:
+        """Another step begins before the same barrier: it has the whole time."""
+        self.trigger, self.since_ms, self.why = trigger, now_ms, why
+
     def look(self, waiting: Collection[Trigger], now_ms: int) -> tuple[Trigger, int] | None:
         """Note who waits for a step, the next one first; whose barrier has waited too long, and how long."""
         if self.trigger not in waiting:
             self.trigger = next(iter(waiting), None)
-            self.since_ms = None if self.trigger is None else now_ms
+            self.since_ms, self.why = None if self.trigger is None else now_ms, RUNNING_BATCH
         if self.trigger is None or self.since_ms is None or self.timeout_ms is None:
             return None
         expired, waited = self.trigger, now_ms - self.since_ms

@@ -39,7 +39,7 @@ class Stop:
 
     def done(self, committed: tuple[CheckpointId, ...], snapshot: SnapshotRef) -> list[Action]:
         """All is committed: say so in the log, and answer."""
-        told = result_of(snapshot)
+        told = result_of(self.trigger.already or snapshot)
         stopped = WriteStopped(
             reason=self.trigger.reason or "stop was asked for",
             committed=committed,
@@ -76,5 +76,7 @@ class Stop:
         first = refusal(self.trigger.request, why) if self.barrier_waits else []
         if self.snapshot is None:
             return [*first, *self.failed(why)]
+        if self.finishing:  # the next life finds who asked still waiting, and takes in nothing before the end
+            return []
         asked = self._asked if failed else []  # after a cancel they are told that it is there
         return [reply for other in asked for reply in refusal(other, f"{why}; {self.snapshot} is complete")]

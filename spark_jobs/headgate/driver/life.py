@@ -44,7 +44,6 @@ from headgate_contract.heartbeats import Progress, StreamState
 from headgate_contract.ids import CheckpointId, Generation, VertexUid
 from headgate_contract.measures import CheckpointCost, RecoveryKind
 from headgate_contract.paths import StreamPaths
-from headgate_contract.restore import RestoreFrom
 
 log = logging.getLogger(__name__)
 
@@ -139,7 +138,7 @@ class Life:
         assert slot is not None
         if not setup.restart:
             return RecoveryWatch.of_launch(setup.store, setup.stream, setup.started, slot)
-        restored = setup.decision.snapshot.id if isinstance(setup.decision, RestoreFrom) else None
+        restored = setup.restored.id if setup.restored is not None else None
         since_ms = 1000 * (time.monotonic() - setup.failed_s)
         return RecoveryWatch(RecoveryKind.RESTART, self._generation, restored, since_ms=since_ms, detect_ms=0.0)
 
@@ -244,7 +243,7 @@ class Life:
         )
         self._made = True
         self._loop.start()
-        self._ear.listen()  # who wants the stream to end is heard before a micro-batch can fail again
+        self._ear.first_look(setup.restored)  # who wants the stream to end is heard before a micro-batch can fail again
         self._post_stop()
         setup.points.reach("before-seed")
         with self._watch.term("reset_source"):

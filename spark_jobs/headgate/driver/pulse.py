@@ -139,12 +139,25 @@ class Ear:
         while not self._closed.wait(self._interval_s):
             self.listen()
 
+    def first_look(self, restored: SnapshotRef | None) -> None:
+        """Look before anything is taken in on top of `restored`: that may be what a stop has ended with.
+
+        Raises StorageError if this cannot be told.
+        """
+        if restored in self._done.values():
+            self._hear()
+        else:
+            self.listen()
+
+    def _hear(self) -> None:
+        self._look_at_log()
+        for request in self._mailbox.open_requests(frozenset(self._known)):
+            self._take(request)
+
     def listen(self) -> None:
         """Look once at the log and at the mailbox."""
         try:
-            self._look_at_log()
-            for request in self._mailbox.open_requests(frozenset(self._known)):
-                self._take(request)
+            self._hear()
         except StorageError as error:
             log.warning("the mailbox cannot be read: %s", error)
         except Exception:
@@ -165,7 +178,8 @@ class Ear:
             if done is not None:  # its savepoint is there, the stream is not at its end yet
                 request = replace(request, args={**request.args, "savepoint": None, "drain": False})
             try:
-                self._post(_event(request, self._savepoint_dir))
+                event = _event(request, self._savepoint_dir)
+                self._post(replace(event, already=done) if isinstance(event, Trigger) else event)
             except BadInput as error:
                 self._refuse(request.id, str(error))
         self._known.add(request.id)  # last: a refusal that storage did not take is tried again

@@ -50,6 +50,11 @@ class LifeSetup:
         return self.again or self.started.decision
 
     @property
+    def restored(self) -> SnapshotRef | None:
+        """The snapshot that this life goes on from."""
+        return self.decision.snapshot if isinstance(self.decision, RestoreFrom) else None
+
+    @property
     def next_checkpoint(self) -> CheckpointId:
         """The id of its first attempt at a snapshot."""
         return max(self.started.first_checkpoint, self.above or self.started.first_checkpoint)

@@ -162,8 +162,8 @@ class KeyedStream:
         list, union, broadcast or single.
 
         `finish(keyed)` runs once in each subtask when the stream is drained (`headgate stop --drain`), after the last
-        record: the keys of its `Keyed` are all that have state. What it returns, a Table of schema `output` or None,
-        is the stream's last output; what it leaves of the state is in the last savepoint.
+        record: the keys of its `Keyed` are all that have state, in memory at once. What it returns, a Table of schema
+        `output` or None, is the stream's last output; what it leaves of the state is in the last savepoint.
         """
         from headgate.step.operators import ProcessOperator
 

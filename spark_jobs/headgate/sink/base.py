@@ -171,6 +171,7 @@ class SinkCommitter(ABC):
     def aborted(self, checkpoint: CheckpointId) -> None:
         """This snapshot came to nothing, for whatever reason. Most sinks have nothing to do.
 
+        It is called in another thread than `prepare`, which may still be running, or may never have been called for it.
         What was staged and prepared for it stays: it goes into the group of a later one.
         """
         return

@@ -3,9 +3,9 @@
 A tier holds weights that differ by less than a factor of 4. As soon as `fanout` segments of one tier have gathered,
 they are merged, together with everything newer. So a state of n rows, each write of which brings b of them, has at most
 about fanout * log4(n / 1024) segments over each key group, and a row is rewritten about log4(n / b) times in its life.
-Before the newer segments weigh `most_above` times the oldest one, everything is merged: rows that no reader finds any
-more cost room, and would go up with the next checkpoint. One plan stays within a budget: a merge that is larger is done
-in part, over some key groups, and the next plan goes on.
+As soon as the newer segments weigh `most_above` times the oldest one, everything is merged: rows that no reader finds
+any more cost room, and would go up with the next checkpoint. One plan stays within a budget: a merge that is larger is
+done in part, over some key groups, and the next plan goes on.
 """
 
 from __future__ import annotations

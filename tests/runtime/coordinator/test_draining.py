@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.coordinator.messages import (
+    BatchFailed,
     FailStream,
     FinishOperators,
     Reply,
@@ -107,9 +108,41 @@ def test_a_drain_whose_finishing_takes_too_long_expires_and_fails_the_stream() -
     assert not world.ended
     world.pass_time(1)
     world.settle()
-    why = "it expired after 5000 ms: the running micro-batch let no barrier pass"
+    why = "it expired after 5000 ms: the operators had not finished"
     assert refusals(world) == {"drain": why}
     assert world.failures == [FailStream(cause=f"no snapshot holds what the operators have finished: {why}")]
+
+
+def test_the_finishing_has_the_whole_time_however_long_the_batch_before_it_took() -> None:
+    world = World(EVERY_SECOND)
+    world.begin()
+    world.request("drain", "last", drain=True)
+    world.pass_time(EVERY_SECOND.timeout_ms - 1)
+    world.finish()
+    world.pass_time(EVERY_SECOND.timeout_ms - 1)
+    assert world.finishing
+    assert not world.ended
+    world.finish()
+    world.complete(1)
+    assert isinstance(answer(world, "drain"), WriteStopped)
+
+
+@pytest.mark.parametrize("when", ["while it is stored", "while its output is committed"])
+def test_a_failure_behind_the_savepoint_of_a_drain_leaves_who_asked_to_the_next_life(when: str) -> None:
+    world = World(EVERY_SECOND)
+    world.request("drain", "last", drain=True)
+    world.finish(staged=1)
+    world.request("stop", stop=True)
+    world.ack(1)
+    if when == "while its output is committed":
+        while not world.inbox:
+            world.carry_out()
+        world.deliver()
+    world.tell(BatchFailed(cause="the source is gone"))
+    world.settle()
+    assert world.ended
+    assert world.failures == [FailStream(cause="the source is gone")]
+    assert world.replies == {}, "an answer would end the wish to stop, and the stream would go on"
 
 
 def test_a_drain_that_fails_before_the_finishing_lets_the_stream_go_on() -> None:

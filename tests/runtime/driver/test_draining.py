@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pyarrow.compute as pc
 import pytest
 
 import headgate
+from headgate.driver.points import KillPoints
 from headgate.job.plan import LinearPlan, linear_plan
 from headgate.recovery.fetch import SnapshotFiles
 from headgate.step.operators import Keyed
@@ -351,3 +353,77 @@ def test_what_a_finish_returns_must_be_what_was_declared(world: LifeWorld) -> No
     assert "finish of process 'number' returned the columns word; its output was declared as id, key, number" in str(
         error
     )
+
+
+class DyingSource(StandInEngine):
+    """Its source ends by itself when it is told to; a new life has a new one."""
+
+    is_dead = threading.Event()
+
+    def failure(self) -> str | None:
+        return "the streaming query ended by itself" if self.is_dead.is_set() else super().failure()
+
+    def halt(self) -> bool:
+        self.is_dead.clear()
+        return super().halt()
+
+
+class DiesAtCommit(KillPoints):
+    """The source ends while the output of a snapshot is being committed, once."""
+
+    armed = False
+
+    def reach(self, point: str, checkpoint: int | None = None) -> None:
+        if point == "before-commit" and self.armed:
+            self.armed = False
+            DyingSource.is_dead.set()
+            time.sleep(1.0)  # until the driver has noticed
+        super().reach(point, checkpoint)
+
+
+def test_f149_a_source_that_ends_while_the_output_of_a_drain_is_committed_lets_nothing_more_in(
+    world: LifeWorld,
+) -> None:
+    world.settings |= RESTARTING
+    world.engine_class, points = DyingSource, DiesAtCommit()
+    world.points = points
+    world.write(3)
+    life = world.begin()
+    life.read_all()
+    points.armed = True
+    drain(life)
+    until(lambda: any(isinstance(record, Restarted) for record in world.records), "the restart")
+    world.write(2)
+    assert life.wait() is None
+    check_ended_by_drain(world, life, records=60)
+
+
+def test_f149_who_asked_for_a_drain_is_heard_before_anything_is_taken_in_on_top_of_it(world: LifeWorld) -> None:
+    world.settings |= RESTARTING | {"heartbeat.interval": "1 s"}
+    world.write(3)
+    life = world.begin()
+    life.read_all()
+    tries = []
+
+    def act(call: str) -> None:
+        slot = world.base / "root/streams/numbers/slots/00000002.json"
+        if call.startswith("create streams/numbers/slots") and slot.exists():
+            tries.append(call)
+            if len(tries) == 1:  # *stopped* cannot be written, so the life fails
+                world.faults.refused, world.faults.times = ["create streams/numbers/slots"], 5
+            elif len(tries) == 6:  # the restart can, but the mailbox does not answer
+                world.faults.refused, world.faults.times = ["list streams/numbers/requests"], 4
+                world.write(2)
+
+    world.faults.act = act
+    drain(life)
+    assert life.wait() is None
+    check_ended_by_drain(world, life, records=60)
+
+
+def check_ended_by_drain(world: LifeWorld, life: Running, *, records: int) -> None:
+    assert isinstance(world.records[-1], Stopped)
+    answer = life.answer("drain")
+    assert (answer.outcome, answer.result["name"]) == (Outcome.DONE, "last")
+    assert len([row for row in world.output() if row["id"] >= 0]) == records, "what came later waits for another start"
+    assert goodbyes(world) == counts(records)

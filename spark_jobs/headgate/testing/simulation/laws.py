@@ -121,9 +121,11 @@ class Laws:
         stored = self.disk.objects.get(f"{REQUESTS}{request}.json")
         return None if stored is None else json.loads(stored)["body"]
 
+    def _own(self, generation: int) -> list[Completed]:
+        return [snapshot for snapshot in self.completed.values() if snapshot.generation == generation]
+
     def _restarted(self, record: dict[str, object], generation: int) -> None:
-        own = [snapshot.id for snapshot in self.completed.values() if snapshot.generation == generation]
-        newest = max(own, default=self.generations[generation])
+        newest = max((own.id for own in self._own(generation)), default=self.generations[generation])
         if record["snapshot"] != newest or newest in self.retired:
             raise LawBroken(f"generation {generation} restarts from {record['snapshot']}, its newest is {newest}")
 
@@ -146,6 +148,8 @@ class Laws:
         own = [handle["staged"] for group in metadata.committables[-1:] for handle in group.sinks.get("out", ())]  # type: ignore[call-overload]
         drain = ref["name"] is not None and self._wants_drain(record["request"])
         snapshot = Completed(int(ref["id"]), generation, position, frozenset(needs), tuple(own), drain)
+        if any(end.drain and end.position != position for end in self._own(generation)):
+            raise LawBroken(f"snapshot {snapshot.id}: generation {generation} has taken in records behind its drain")
         self.completed[snapshot.id] = snapshot
         self.needed.update(needs)
         self._check_cut(metadata, ref, snapshot)

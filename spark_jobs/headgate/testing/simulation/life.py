@@ -122,7 +122,7 @@ class SimulatedLife:
             done=self.setup.done_before(),
         )
         self.host.spawn("coordinator", self._coordinate)
-        self.ear.listen()  # before a micro-batch can fail again, as production's life does
+        self.ear.first_look(self.setup.restored)  # before a micro-batch can fail again, as production's life does
         self._post_stop()
         self._engine = self.host.spawn("engine", self._run_batches)
         if heart.state is not StreamState.STOPPING:
