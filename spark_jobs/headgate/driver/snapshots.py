@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +32,12 @@ from headgate_contract.snapshot import SnapshotMetadata, StateHandle, SubtaskSta
 from headgate_contract.store import ObjectStore
 
 log = logging.getLogger(__name__)
+
+_STREAM_FIRST_S = 0.01
+"""For how long the asynchronous phase lies still: meanwhile the barrier passes, and the next batch gets its leave.
+
+What has just been woken takes the processor and the interpreter from who woke it, for several milliseconds.
+"""
 
 
 def participants(
@@ -214,6 +221,7 @@ class SnapshotTaker:
         )
 
     def _state(self, action: TakeSnapshot, vertex: StatefulVertex, base: Mapping[str, StateHandle]) -> Acknowledged:
+        time.sleep(_STREAM_FIRST_S)
         here: dict[str, StateHandle] = {}  # after a rescale several subtasks have parts of one file
         subtasks = []
         descriptors = []
