@@ -27,7 +27,7 @@ from headgate.coordinator.policy import CheckpointOptions
 from headgate.driver.checkpoint_meter import CheckpointMeter
 from headgate.driver.engine import MicroBatch
 from headgate.driver.ledger import Ledger
-from headgate.driver.loop import CoordinatorLoop, StreamEnding
+from headgate.driver.loop import Afterwards, CoordinatorLoop, StreamEnding, spare_collector
 from headgate.driver.pulse import Ear, Heart
 from headgate.driver.recovery_watch import RecoveryWatch
 from headgate.driver.restoring import Restorer
@@ -245,6 +245,7 @@ class Life:
         self._loop.start()
         self._ear.first_look(setup.restored)  # who wants the stream to end is heard before a micro-batch can fail again
         self._post_stop()
+        spare_collector()
         setup.points.reach("before-seed")
         with self._watch.term("reset_source"):
             self._engine.begin(dict(cut.positions[self._source]), self._on_batch)
@@ -256,25 +257,26 @@ class Life:
         self._ear.start()
         self._ledger.say(self._what, "EXECUTED", f"{self._who} runs", self._watch.runs())
 
-    def _perform(self, action: Action) -> None:
+    def _perform(self, action: Action) -> Afterwards | None:
         if isinstance(action, TakeSnapshot):
             self._setup.points.reach("before-barrier")
             with self._watchdog.watch(action.checkpoint):
-                self._taker.take(action)
+                afterwards = self._taker.take(action)
             self._setup.points.reach("after-barrier")
-            return
+            return afterwards
         if isinstance(action, FinishOperators):
             self._finishing = threading.Thread(
                 target=self._finish_operators, args=(action.cut,), name="finish", daemon=True
             )
             self._finishing.start()
-            return
+            return None
         if isinstance(action, NotifyComplete):
             self._note_completed(action)
         if isinstance(action, NotifyAborted):
             self._note_aborted()
             self._stop_posted = False  # if it was the last snapshot of a stop by signal, it is tried again
         self._ledger.perform(action)
+        return None
 
     def _note_aborted(self) -> None:
         self._heart.note(lambda progress: replace(progress, failed_checkpoints=progress.failed_checkpoints + 1))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import logging
-import queue
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 
 from headgate.coordinator.coordinator import Coordinator
 from headgate.coordinator.cut import Cut
@@ -20,10 +22,20 @@ log = logging.getLogger(__name__)
 
 _IDLE_S = 0.5
 
+Afterwards = Callable[[], None]
+"""What an action leaves to be done when micro-batches may run again."""
+
 
 def switch_threads_often() -> None:
     """Let no thread of this process hold up the coordinator's for long: Python's own turns of 5 ms hold up batches."""
     sys.setswitchinterval(0.0005)
+
+
+def spare_collector() -> None:
+    """Collect the garbage now, and take what is left for permanent: a whole collection stops all threads for 30 ms."""
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
 
 
 class StreamEnding(Exception):
@@ -38,19 +50,33 @@ class Grant:
 
 
 class CoordinatorLoop:
-    """Owns the coordinator. Everybody else sends it messages; it does no I/O."""
+    """Owns the coordinator. Everybody else sends it messages; it does no I/O.
+
+    Only who has the turn touches the coordinator: its own thread, for the messages in their order and for the
+    deadlines; or, while nothing waits for that thread, the thread of a batch that asks for leave. To change threads
+    twice for each leave would take milliseconds where the processors are busy.
+    """
 
     def __init__(
-        self, coordinator: Coordinator, perform: Callable[[Action], None], meter: CheckpointMeter | None = None
+        self,
+        coordinator: Coordinator,
+        perform: Callable[[Action], Afterwards | None],
+        meter: CheckpointMeter | None = None,
     ) -> None:
         self._coordinator = coordinator
         self._perform = perform
         self._meter = meter or CheckpointMeter()
-        self._inbox: queue.SimpleQueue[tuple[Event, Future[Grant] | None] | None] = queue.SimpleQueue()
+        lock = threading.RLock()
+        """Guards the inbox, the turn and who is parked."""
+        self._changed = threading.Condition(lock)
+        self._turn_free = threading.Condition(lock)
+        self._turn_taken = False
+        self._inbox: deque[tuple[Event, Future[Grant] | None]] = deque()
         self._parked: list[Future[Grant]] = []
-        self._thread = threading.Thread(target=self._run, name="coordinator", daemon=True)
-        self._closed = threading.Event()
+        self._closed = False
+        self._afterwards: list[Afterwards] = []
         self._pinned: tuple[Cut, ...] = ()
+        self._thread = threading.Thread(target=self._run, name="coordinator", daemon=True)
 
     def pinned_cuts(self) -> tuple[Cut, ...]:
         """The cuts of the snapshots under way: their local files are still read."""
@@ -66,86 +92,121 @@ class CoordinatorLoop:
 
     def post(self, event: Event) -> None:
         """Tell the coordinator something."""
-        self._inbox.put((event, None))
+        with self._changed:
+            self._inbox.append((event, None))
+            self._changed.notify()
 
     def begin_batch(self) -> Grant:
         """Ask for leave to run a micro-batch; waits while the stream may be stopping. Raises StreamEnding."""
-        if self._closed.is_set():
-            raise StreamEnding
         answer: Future[Grant] = Future()
-        self._inbox.put((BatchBegun(), answer))
-        while True:
-            try:
-                return answer.result(timeout=1.0)
-            except TimeoutError:
-                if self._closed.is_set() and not answer.done():
-                    raise StreamEnding from None
+        with self._changed:
+            if self._closed:
+                raise StreamEnding
+            at_once = not (self._inbox or self._turn_taken or self._parked) and self._may_grant
+            if at_once:
+                self._turn_taken = True
+            else:
+                self._inbox.append((BatchBegun(), answer))
+                self._changed.notify()
+        if at_once:
+            self._take_turn(lambda: self._grant(answer))
+        return answer.result()
 
     def close(self) -> bool:
         """End the thread, and say whether it has; whoever waits for leave, or asks for it later, gets StreamEnding."""
-        self._closed.set()
-        self._inbox.put(None)
+        self._refuse_everybody()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(timeout=10)
         return not self._thread.is_alive() or threading.current_thread() is self._thread
 
-    def _run(self) -> None:
-        try:
-            while not self._closed.is_set():
-                self._step()
-        except Exception as error:
-            log.exception("the coordinator failed")
-            self._perform(FailStream(cause=f"the coordinator failed: {type(error).__name__}: {error}"))
-        finally:
-            self._closed.set()
-            self._refuse_everybody()
-
     def _refuse_everybody(self) -> None:
-        """Nobody reads the inbox any more: who waits for an answer must not wait in vain."""
-        while True:
-            try:
-                message = self._inbox.get_nowait()
-            except queue.Empty:
-                break
-            if message is not None and message[1] is not None:
-                self._parked.append(message[1])
+        """From now on nobody reads the inbox: who waits for an answer must not wait in vain."""
+        with self._changed:
+            self._closed = True
+            self._parked += [answer for _, answer in self._inbox if answer is not None]
+            self._inbox.clear()
+            self._changed.notify_all()
+            self._turn_free.notify_all()
         self._refuse_parked()
 
     def _refuse_parked(self) -> None:
-        for waiting in self._parked:
+        with self._changed:
+            refused, self._parked = self._parked, []
+        for waiting in refused:
             waiting.set_exception(StreamEnding())
-        self._parked.clear()
 
-    def _step(self) -> None:
-        message = self._next()
-        if message is None:
-            return
-        event, answer = message
+    # ---- the turn
+
+    def _run(self) -> None:
+        while (message := self._next()) is not None:
+            self._take_turn(partial(self._step, *message))
+
+    def _next(self) -> tuple[Event, Future[Grant] | None] | None:
+        """Wait for the next message or the next deadline, and for the turn, which is then taken; none at the end."""
+        overdue = False
+        with self._changed:
+            while not self._closed:
+                if self._turn_taken:
+                    self._turn_free.wait()
+                elif self._inbox or overdue:
+                    self._turn_taken = True
+                    return self._inbox.popleft() if self._inbox else (Tick(), None)
+                else:
+                    wait = self._until_deadline()
+                    overdue = wait <= 0 or not self._changed.wait(wait)
+        return None
+
+    def _until_deadline(self) -> float:
+        deadline = self._coordinator.next_deadline()
+        return _IDLE_S if deadline is None else min(_IDLE_S, (deadline - self.now_ms()) / 1000)
+
+    def _take_turn(self, use: Callable[[], None]) -> None:
+        """Use the turn, which is taken, and give it back."""
+        try:
+            use()
+            with self._changed:
+                self._turn_taken = False
+                self._turn_free.notify()
+                afterwards, self._afterwards = self._afterwards, []
+            for each in afterwards:
+                each()
+        except Exception as error:
+            log.exception("the coordinator failed")
+            self._perform(FailStream(cause=f"the coordinator failed: {type(error).__name__}: {error}"))
+            self._refuse_everybody()
+
+    def _step(self, event: Event, answer: Future[Grant] | None) -> None:
         if answer is not None:
-            self._parked.append(answer)
+            with self._changed:
+                self._parked.append(answer)
         else:
             self._handle(event)
         if self._coordinator.ended:
             self._refuse_parked()
-        elif self._parked and self._coordinator.may_begin and not self._coordinator.busy:
-            waiting = self._parked.pop(0)
-            cut = self._coordinator.cut
-            self._handle(BatchBegun())
-            waiting.set_result(Grant(cut))
+        elif self._may_grant:
+            with self._changed:
+                waiting = self._parked.pop(0) if self._parked else None
+            if waiting is not None:
+                self._grant(waiting)
 
-    def _next(self) -> tuple[Event, Future[Grant] | None] | None:
-        deadline = self._coordinator.next_deadline()
-        wait = _IDLE_S if deadline is None else min(_IDLE_S, max(0.0, (deadline - self.now_ms()) / 1000))
+    @property
+    def _may_grant(self) -> bool:
+        return self._coordinator.may_begin and not self._coordinator.busy and not self._coordinator.ended
+
+    def _grant(self, waiting: Future[Grant]) -> None:
+        cut = self._coordinator.cut
         try:
-            return self._inbox.get(timeout=wait) if wait else self._inbox.get_nowait()
-        except queue.Empty:
-            return (Tick(), None)
+            self._handle(BatchBegun())
+        except Exception:
+            waiting.set_exception(StreamEnding())
+            raise
+        waiting.set_result(Grant(cut))
 
     def _handle(self, event: Event) -> None:
         began_ms = now_ms()
         actions = self._coordinator.handle(event, self.now_ms())
         self._pinned = tuple(pending.cut for pending in self._coordinator.pending.values())
         self._meter.saw(event, actions, began_ms)
-        for action in actions:
-            self._perform(action)
+        done = [self._perform(action) for action in actions]
         self._meter.passed(actions)
+        self._afterwards += [each for each in done if each is not None]

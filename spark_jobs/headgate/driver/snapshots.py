@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -32,12 +31,6 @@ from headgate_contract.snapshot import SnapshotMetadata, StateHandle, SubtaskSta
 from headgate_contract.store import ObjectStore
 
 log = logging.getLogger(__name__)
-
-_STREAM_FIRST_S = 0.01
-"""For how long the asynchronous phase lies still: meanwhile the barrier passes, and the next batch gets its leave.
-
-What has just been woken takes the processor and the interpreter from who woke it, for several milliseconds.
-"""
 
 
 def participants(
@@ -93,8 +86,9 @@ class SnapshotTaker:
         self._lock = threading.Lock()
         self._closed = False
 
-    def take(self, action: TakeSnapshot) -> None:
-        """Begin the asynchronous phase; every participant acknowledges or declines."""
+    def take(self, action: TakeSnapshot) -> Callable[[], None]:
+        """The synchronous phase. What it returns begins the asynchronous one, for when micro-batches may run again:
+        who wakes a thread may have to wait for it."""
         self._points.reach("before-sync")
         with self._lock:
             if not self._closed:
@@ -102,6 +96,10 @@ class SnapshotTaker:
         base = {} if action.name is not None else self._shared.confirmed()
         self._shared.register(action.checkpoint, base.values())
         self._points.reach("after-sync")
+        return partial(self._begin, action, base)
+
+    def _begin(self, action: TakeSnapshot, base: Mapping[str, StateHandle]) -> None:
+        """The asynchronous phase: every participant acknowledges or declines."""
         parts: dict[str, Callable[[], Acknowledged]] = {}
         if self._vertex is not None:
             parts[f"state {self._vertex.uid}"] = partial(self._state, action, self._vertex, base)
@@ -221,7 +219,6 @@ class SnapshotTaker:
         )
 
     def _state(self, action: TakeSnapshot, vertex: StatefulVertex, base: Mapping[str, StateHandle]) -> Acknowledged:
-        time.sleep(_STREAM_FIRST_S)
         here: dict[str, StateHandle] = {}  # after a rescale several subtasks have parts of one file
         subtasks = []
         descriptors = []

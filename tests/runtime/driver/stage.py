@@ -102,7 +102,7 @@ class Stage:
             staged={OUT: ({"staged": f"file-{number}"},)},
         )
         self.meter.saw(Tick(), [action], now_ms())
-        self.taker.take(action)
+        self.taker.take(action)()
 
     def answers(self) -> dict[str, Acknowledged | Declined]:
         """What each part of one snapshot has to say."""

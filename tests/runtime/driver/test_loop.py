@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -14,6 +14,7 @@ from headgate.coordinator.cut import BatchResult, Cut
 from headgate.coordinator.messages import (
     Acknowledged,
     Action,
+    BatchBegun,
     BatchDone,
     Cancel,
     Event,
@@ -28,7 +29,7 @@ from headgate.coordinator.messages import (
     WriteStopped,
 )
 from headgate.coordinator.policy import CheckpointOptions
-from headgate.driver.loop import CoordinatorLoop, Grant, StreamEnding
+from headgate.driver.loop import Afterwards, CoordinatorLoop, Grant, StreamEnding
 from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName, SlotNumber
 from headgate_contract.snapshot import SnapshotRef
 from tests.runtime.driver.waiting import PATIENCE_S, until
@@ -41,8 +42,11 @@ class CountingCoordinator(Coordinator):
 
     ticks = 0
     breaks_at: type[Event] | None = None
+    granted_in = ""
 
     def handle(self, event: Event, now_ms: int) -> list[Action]:
+        if isinstance(event, BatchBegun):
+            self.granted_in = threading.current_thread().name
         if self.breaks_at is not None and isinstance(event, self.breaks_at):
             raise KeyError("a mistake")
         self.ticks += isinstance(event, Tick)
@@ -63,9 +67,14 @@ class Stage:
             started_ms=CoordinatorLoop.now_ms(),
         )
         self.actions: list[Action] = []
-        self.loop = CoordinatorLoop(self.coordinator, self.actions.append)
+        self.performing: Callable[[Action], Afterwards | None] = lambda action: None
+        self.loop = CoordinatorLoop(self.coordinator, self.perform)
         self.loop.start()
         self.engine = ThreadPoolExecutor(max_workers=3, thread_name_prefix="engine")
+
+    def perform(self, action: Action) -> Afterwards | None:
+        self.actions.append(action)
+        return self.performing(action)
 
     def ask(self) -> Future[Grant]:
         """Ask for leave, from the engine's thread."""
@@ -111,6 +120,74 @@ def test_leave_is_given_for_one_batch_at_a_time_each_on_top_of_the_last(stage: S
     assert (first.cut.epoch, second.result(PATIENCE_S).cut.epoch) == (0, 1)
 
 
+def test_leave_is_given_in_the_thread_that_asks_if_nothing_waits_for_the_coordinators(stage: Stage) -> None:
+    first = stage.ask().result(PATIENCE_S)
+    assert stage.coordinator.granted_in.startswith("engine")
+    second = stage.ask()
+    stage.loop.post(Tick())
+    until(lambda: stage.coordinator.ticks, "the second is parked")
+    stage.finish(first)
+    second.result(PATIENCE_S)
+    assert stage.coordinator.granted_in == "coordinator"
+
+
+def test_a_batch_overtakes_no_message_that_came_before_it(stage: Stage) -> None:
+    """Not one that waits while the coordinator is at another, and not the one that it is at."""
+    at_it, go_on = threading.Event(), threading.Event()
+
+    def hold(action: Action) -> None:
+        at_it.set()
+        assert go_on.wait(PATIENCE_S)
+
+    stage.performing = hold
+    stage.loop.post(Trigger(request=RequestId("one")))
+    assert at_it.wait(PATIENCE_S)
+    before_the_stop = stage.ask()
+    with pytest.raises(TimeoutError):
+        before_the_stop.result(0.1)  # the barrier of `one` is passing
+    stage.performing = lambda action: None
+    stage.loop.post(Trigger(stop=True, request=RequestId("end")))
+    behind_the_stop = stage.ask()
+    stage.loop.post(Tick())
+    go_on.set()
+    stage.finish(before_the_stop.result(PATIENCE_S))
+    until(lambda: stage.coordinator.ticks, "everything has been heard")
+    with pytest.raises(TimeoutError):
+        behind_the_stop.result(0.1)
+
+
+def test_what_an_action_leaves_for_afterwards_is_done_when_micro_batches_may_run_again(stage: Stage) -> None:
+    begun, done = threading.Event(), threading.Event()
+
+    def long_phase() -> None:
+        begun.set()
+        assert done.wait(PATIENCE_S)
+
+    stage.performing = lambda action: long_phase if isinstance(action, TakeSnapshot) else None
+    stage.loop.post(Trigger(request=RequestId("one")))
+    assert begun.wait(PATIENCE_S)
+    assert stage.ask().result(PATIENCE_S).cut.epoch == 0
+    done.set()
+
+
+def test_a_mistake_in_what_is_left_for_afterwards_fails_the_stream(stage: Stage) -> None:
+    def mistake() -> None:
+        raise KeyError("a mistake")
+
+    stage.performing = lambda action: mistake if isinstance(action, TakeSnapshot) else None
+    stage.loop.post(Trigger(request=RequestId("one")))
+    (failed,) = stage.wait_for(FailStream)
+    assert failed.cause == "the coordinator failed: KeyError: 'a mistake'"
+
+
+def test_a_mistake_while_leave_is_given_fails_the_stream_and_refuses_leave(stage: Stage) -> None:
+    stage.coordinator.breaks_at = BatchBegun
+    with pytest.raises(StreamEnding):
+        stage.ask().result(PATIENCE_S)
+    (failed,) = stage.wait_for(FailStream)
+    assert failed.cause == "the coordinator failed: KeyError: 'a mistake'"
+
+
 def test_a_batch_that_comes_while_the_stream_stops_is_parked_and_refused_at_the_end(stage: Stage) -> None:
     stage.loop.post(Trigger(stop=True))
     (take,) = stage.wait_for(TakeSnapshot)
@@ -152,7 +229,7 @@ def test_it_can_be_closed_twice_and_before_it_has_started() -> None:
     stage = Stage()
     stage.close()
     stage.loop.close()
-    never_started = CoordinatorLoop(stage.coordinator, stage.actions.append)
+    never_started = CoordinatorLoop(stage.coordinator, stage.perform)
     never_started.close()
     never_started.close()
     with pytest.raises(StreamEnding):

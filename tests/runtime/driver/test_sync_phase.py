@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -42,9 +43,10 @@ def test_a_sync_phase_that_is_not_stuck_leaves_no_timer_behind(timeout_ms: int) 
 def test_f142_a_stream_whose_sync_phase_is_stuck_fails_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stuck, let_go = threading.Event(), threading.Event()
 
-    def take(taker: SnapshotTaker, action: TakeSnapshot) -> None:
+    def take(taker: SnapshotTaker, action: TakeSnapshot) -> Callable[[], None]:
         stuck.set()
         assert let_go.wait(PATIENCE_S)
+        return lambda: None
 
     close = CoordinatorLoop.close
 

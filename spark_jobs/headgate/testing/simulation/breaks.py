@@ -74,9 +74,9 @@ class EarlyBarrier(Coordinator):
 class UnconfirmedBase(SimulatedTaker):
     """Builds an increment on the last checkpoint that was taken, whatever has become of it."""
 
-    def take(self, action: TakeSnapshot) -> None:
+    def take(self, action: TakeSnapshot) -> Callable[[], None]:
         self._last: dict[str, StateHandle] = getattr(self, "_last", {})
-        super().take(action)
+        return super().take(action)
 
     def _state(self, action: TakeSnapshot, vertex: StatefulVertex, base: Mapping[str, StateHandle]) -> Acknowledged:
         ack = super()._state(action, vertex, base if action.name is not None else {**base, **self._last})

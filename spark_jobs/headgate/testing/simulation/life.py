@@ -20,6 +20,7 @@ from headgate.coordinator.messages import (
 )
 from headgate.coordinator.pending import PendingCheckpoint, PendingState
 from headgate.driver.ledger import Ledger
+from headgate.driver.loop import Afterwards
 from headgate.driver.points import KillPoints
 from headgate.driver.pulse import Ear
 from headgate.driver.recovery_watch import RecoveryWatch
@@ -271,7 +272,9 @@ class SimulatedLife:
         for action in actions:
             if not isinstance(action, TakeSnapshot):
                 self.host.say(action)
-            self._perform(action)
+            afterwards = self._perform(action)
+            if afterwards is not None:
+                afterwards()
 
     def _watch(self) -> None:
         """Count what has become of the checkpoints."""
@@ -285,17 +288,17 @@ class SimulatedLife:
             if checkpoint not in pendings:
                 del self._watched[checkpoint]
 
-    def _perform(self, action: Action) -> None:
+    def _perform(self, action: Action) -> Afterwards | None:
         if isinstance(action, TakeSnapshot):
             self.host.say(f"the barrier of {action.kind.value} {action.checkpoint} passes, epoch {action.cut.epoch}")
-            self.taker.take(action)
-            return
+            return self.taker.take(action)
         if isinstance(action, FinishOperators):
             self._finishing = self.host.spawn("finish", lambda: self._finish_operators(action.cut))
-            return
+            return None
         if isinstance(action, NotifyAborted):
             self.stop_posted = False
         self.ledger.perform(action)
+        return None
 
     # ---- the engine
 
