@@ -96,7 +96,7 @@ bench-quick: $(STAMP) ## a keyed count against the stateless floor, in one run
 	PYTHONPATH=plugins:spark_jobs:. $(PY) -m benchmarks.quick
 
 .PHONY: bench-checkpoint
-bench-checkpoint: $(STAMP) ## what checkpoints cost a running stream, on an idle machine (SECONDS= a turn, ROUNDS=, BACKEND=hashmap|rocksdb)
+bench-checkpoint: $(STAMP) ## what checkpoints cost a running stream, on an idle machine (SECONDS= of an arm in a round, ROUNDS=, BACKEND=hashmap|rocksdb)
 	PYTHONPATH=plugins:spark_jobs:. $(PY) -m benchmarks.checkpoint --seconds $(SECONDS) --rounds $(ROUNDS) \
 		$(if $(filter both,$(BACKEND)),,--backend $(BACKEND))
 

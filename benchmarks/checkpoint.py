@@ -1,8 +1,12 @@
 """What checkpoints cost a running stream, in one run: `make bench-checkpoint`.
 
 A keyed count over a million keys into a sink that discards, with checkpoints off, every 5 s and every 1 s, by turns, in
-one Spark session. Each turn is a whole life of a driver; it is measured 10 s after every key has its state and, where
-there are checkpoints, when the first one, which holds everything, is behind it. With 3 rounds of 60 s: 15 minutes.
+one Spark session. Each turn is a whole life of a driver; it is measured 5 s after every key has its state and, where
+there are checkpoints, when the first one, which holds everything, is behind it.
+
+Machines drift: the same turn is a fifth faster ten minutes later. So the 60 s of each round and arm are three turns of
+20 s, and rounds and arms take turns in a Latin square: each round, and each arm in it, is spread over the whole run.
+With 3 rounds of 60 s: 16 minutes.
 
 Three targets:
 - throughput with checkpoints every 5 s is at most 5 % below that without; the turns without are compared with each
@@ -21,7 +25,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,8 +46,10 @@ RAW = 8 + 8
 """The bytes of a changed key: itself and its count."""
 WARM_UP_S = 150
 """How long the turn is that comes first and does not count: so long does the JVM go on to become faster."""
-SETTLE_S = 10
+SETTLE_S = 5
 """How long a turn runs on when every key has its state, before it is measured: all arms alike."""
+PASSES = 3
+"""How many turns each arm takes in a round."""
 LOSS, BLOCKED_MS, AMPLIFICATION = 0.05, 5.0, 4.0
 
 
@@ -78,10 +84,10 @@ class Turn:
         return [cost for end, cost in self.costs if self.opened <= end <= self.closed]
 
     @property
-    def rate(self) -> float:
-        """Records a second."""
+    def progress(self) -> tuple[int, float]:
+        """Records, and the seconds that they took."""
         ends = [batch.end for batch in self.batches if self.opened <= batch.end <= self.closed]
-        return 1000 * self.rows * (len(ends) - 1) / (ends[-1] - ends[0])
+        return self.rows * (len(ends) - 1), (ends[-1] - ends[0]) / 1000
 
     def waits(self) -> list[float]:
         """For how long the batch behind each barrier waited for leave: the first that got it after the barrier."""
@@ -103,6 +109,12 @@ class Turn:
             if cost.checkpoint in before
         ]
         return sum(min(keys, span) for span in spans)
+
+
+def rate(turns: Iterable[Turn]) -> float:
+    """Records a second, over all of these turns."""
+    records, seconds = zip(*(turn.progress for turn in turns), strict=True)
+    return float(sum(records) / sum(seconds))
 
 
 def now() -> float:
@@ -210,17 +222,17 @@ def percentile(values: Iterable[float], share: float) -> float:
     return ordered[math.ceil(share * len(ordered)) - 1] if ordered else math.inf
 
 
-def throughput(turns: dict[str, list[Turn]]) -> bool:
-    rates = {arm: [turn.rate for turn in found] for arm, found in turns.items()}
+def throughput(rates: dict[str, list[float]]) -> bool:
+    """`rates` are those of each arm, round by round."""
     base = statistics.median(rates[OFF])
     spread = (max(rates[OFF]) - min(rates[OFF])) / base
     for arm in ARMS:
         middle = statistics.median(rates[arm])
-        each = ", ".join(f"{rate:,.0f}" for rate in rates[arm])
+        each = ", ".join(f"{found:,.0f}" for found in rates[arm])
         print(f"throughput {arm:>3}: {middle:11,.0f} rows/s, {1 - middle / base:6.1%} below off ({each})")
     loss = 1 - statistics.median(rates[EVERY_5_S]) / base
     noisy = spread > LOSS or len(rates[OFF]) == 1
-    why = "" if not noisy else ": too noisy" if spread > LOSS else ": one turn is nothing to compare with"
+    why = "" if not noisy else ": too noisy" if spread > LOSS else ": one round is nothing to compare with"
     print(f"off against off: {spread:.1%} apart{why}")
     return verdict(f"loss of throughput at 5 s <= {LOSS:.0%}", f"{loss:.1%}", loss <= LOSS and not noisy)
 
@@ -278,15 +290,22 @@ def measure(arguments: argparse.Namespace) -> int:
         flush=True,
     )
     take_turn(EVERY_1_S, arguments, min(WARM_UP_S, 3 * arguments.seconds))
-    turns: dict[str, list[Turn]] = {arm: [] for arm in ARMS}
-    for number in range(arguments.rounds):
-        for arm in (*ARMS[number % len(ARMS) :], *ARMS[: number % len(ARMS)]):
-            turn = take_turn(arm, arguments, arguments.seconds)
-            turns[arm].append(turn)
-            print(
-                f"round {number + 1}, {arm:>3}: {turn.rate:,.0f} rows/s, {len(turn.measured)} checkpoints", flush=True
-            )
-    return sum([throughput(turns), blocking(turns), amplification(turns, arguments.keys)])
+    rounds: list[dict[str, list[Turn]]] = [{arm: [] for arm in ARMS} for _ in range(arguments.rounds)]
+    for number, arm in order(arguments.rounds):
+        turn = take_turn(arm, arguments, math.ceil(arguments.seconds / PASSES))
+        rounds[number][arm].append(turn)
+        print(f"round {number + 1}, {arm:>3}: {rate([turn]):,.0f} rows/s, {len(turn.measured)} checkpoints", flush=True)
+    turns = {arm: [turn for each in rounds for turn in each[arm]] for arm in ARMS}
+    rates = {arm: [rate(each[arm]) for each in rounds] for arm in ARMS}
+    return sum([throughput(rates), blocking(turns), amplification(turns, arguments.keys)])
+
+
+def order(rounds: int) -> Iterator[tuple[int, str]]:
+    """Whose turn it is, by round and arm: in each pass every round has a turn of each arm, and none is always first."""
+    for step in range(PASSES):
+        for number in (*range(step % rounds, rounds), *range(step % rounds)):
+            first = (step + number) % len(ARMS)
+            yield from ((number, arm) for arm in (*ARMS[first:], *ARMS[:first]))
 
 
 def main() -> int:
@@ -294,7 +313,7 @@ def main() -> int:
     parser.add_argument("--backend", default="hashmap", choices=("hashmap", "rocksdb"))
     parser.add_argument("--keys", type=int, default=1_000_000)
     parser.add_argument("--rows", type=int, default=100_000, help="of a micro-batch")
-    parser.add_argument("--seconds", type=int, default=60, help="that are measured of each turn")
+    parser.add_argument("--seconds", type=int, default=60, help="that are measured of each arm in a round")
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="headgate-bench-", ignore_cleanup_errors=True) as scratch:

@@ -7,6 +7,7 @@ import math
 import pytest
 
 from benchmarks.checkpoint import (
+    ARMS,
     EVERY_1_S,
     EVERY_5_S,
     OFF,
@@ -14,7 +15,9 @@ from benchmarks.checkpoint import (
     Turn,
     amplification,
     blocking,
+    order,
     percentile,
+    rate,
     throughput,
 )
 from headgate_contract.ids import CheckpointId
@@ -56,7 +59,8 @@ def arms(with_checkpoints: Turn, *off: Turn) -> dict[str, list[Turn]]:
 
 def test_a_turn_counts_what_lies_between_its_opening_and_its_closing() -> None:
     made = turn()
-    assert made.rate == pytest.approx(1000)
+    assert made.progress == (900, pytest.approx(0.9))
+    assert rate([made, turn(200.0)]) == pytest.approx((900 + 400) / (0.9 + 0.8))
     assert [measured.checkpoint for measured in made.measured] == [2, 3]
     assert made.changed(keys=300) == 100 + 300, "a key counts once a checkpoint"
     assert made.waits() == [0.5, 0.5]
@@ -65,12 +69,24 @@ def test_a_turn_counts_what_lies_between_its_opening_and_its_closing() -> None:
 def test_throughput_is_met_within_5_percent_and_by_no_machine_that_is_too_noisy(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert throughput(arms(turn(100.0), turn(98.0), turn(99.0)))
-    assert not throughput(arms(turn(110.0), turn(100.0), turn(100.0)))
-    assert "loss of throughput at 5 s <= 5%: 9." in capsys.readouterr().out
-    assert not throughput(arms(turn(100.0), turn(100.0), turn(90.0)))
+    assert throughput({OFF: [1000.0, 980.0, 990.0], EVERY_5_S: [960.0, 985.0, 950.0], EVERY_1_S: [1.0]})
+    assert not throughput({OFF: [1000.0, 1000.0], EVERY_5_S: [909.0], EVERY_1_S: [1000.0]})
+    assert "loss of throughput at 5 s <= 5%: 9.1%" in capsys.readouterr().out
+    assert not throughput({OFF: [1000.0, 1100.0], EVERY_5_S: [1050.0], EVERY_1_S: [1000.0]})
     assert "too noisy" in capsys.readouterr().out
-    assert not throughput(arms(turn(100.0), turn(100.0))), "one turn is nothing to compare with"
+    assert not throughput({OFF: [1000.0], EVERY_5_S: [1000.0], EVERY_1_S: [1000.0]}), "nothing to compare with"
+
+
+def test_a_machine_that_drifts_makes_no_round_and_no_arm_look_faster() -> None:
+    moments: dict[tuple[int, str], list[int]] = {}
+    for at, turn in enumerate(order(3)):
+        moments.setdefault(turn, []).append(at)
+    assert {len(found) for found in moments.values()} == {3}
+    for number in range(3):
+        assert sum(sum(moments[number, arm]) for arm in ARMS) == sum(range(27)) / 3
+    for arm in ARMS:
+        assert sum(sum(moments[number, arm]) for number in range(3)) == sum(range(27)) / 3
+    assert {sum(found) for found in moments.values()} == {39}
 
 
 def test_blocking_is_the_worse_of_what_the_driver_says_and_what_the_next_batch_felt() -> None:
