@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
+from headgate.coordinator.coordinator import Coordinator
+from headgate.coordinator.messages import Action
 from headgate.coordinator.policy import CheckpointOptions
 from headgate.testing.streams import StreamHarness, Verdict
 from headgate_contract.errors import Fenced
@@ -324,3 +328,24 @@ def test_a_drain_whose_finishing_fails_fails_the_driver() -> None:
         assert driver.state is StreamState.FAILED
         assert "the operators could not finish" in str(driver.error)
         assert stream.completed == []
+
+
+def test_a_driver_that_takes_in_records_behind_its_drain_breaks_a_law(monkeypatch: pytest.MonkeyPatch) -> None:
+    committed = Coordinator._committed
+
+    def goes_on(self: Coordinator, groups: Sequence[CheckpointId]) -> list[Action]:
+        if self.stop is not None and self.stop.snapshot is not None:
+            self.stop = None
+        return committed(self, groups)
+
+    monkeypatch.setattr(Coordinator, "_committed", goes_on)
+    with StreamHarness() as stream:
+        driver = stream.launch()
+        driver.batch()
+        stream.run()
+        driver.drain("last")
+        stream.run()
+        driver.batch()
+        driver.trigger()
+        with pytest.raises(AssertionError, match="generation 1 has taken in records behind its drain"):
+            stream.run()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,7 +35,7 @@ class Completed:
     own: tuple[str, ...]
     """The staged things of its own group."""
     drain: bool = False
-    """A stop that was to drain the stream has ended with it."""
+    """It was asked for by a stop that drains the stream, or holds the last words of one."""
 
 
 @dataclass
@@ -146,7 +147,7 @@ class Laws:
             self.done_for[record["request"]] = int(ref["id"])
         position = int(metadata.sources["records"].position["next"])  # type: ignore[index]
         own = [handle["staged"] for group in metadata.committables[-1:] for handle in group.sinks.get("out", ())]  # type: ignore[call-overload]
-        drain = ref["name"] is not None and self._wants_drain(record["request"])
+        drain = (ref["name"] is not None and self._wants_drain(record["request"])) or bool(self._last_words(own))
         snapshot = Completed(int(ref["id"]), generation, position, frozenset(needs), tuple(own), drain)
         if any(end.drain and end.position != position for end in self._own(generation)):
             raise LawBroken(f"snapshot {snapshot.id}: generation {generation} has taken in records behind its drain")
@@ -200,9 +201,12 @@ class Laws:
         self._check_rows(rows, snapshot.position, f"snapshot {snapshot.id}")
         self._check_last_words(snapshot)
 
+    def _last_words(self, own: Sequence[str]) -> list[Row]:
+        return [row for name in own for row in self.database.staged.get(name, ()) if row[0] < 0]
+
     def _check_last_words(self, snapshot: Completed) -> None:
         """The snapshot of a drain holds what the operators have finished: of every key, once."""
-        said = sorted(row for name in snapshot.own for row in self.database.staged[name] if row[0] < 0)
+        said = sorted(self._last_words(snapshot.own))
         wanted = Counter(id % self.keys for id in range(snapshot.position))
         if said != sorted((last_word(key), count) for key, count in wanted.items()) and (said or snapshot.drain):
             raise LawBroken(f"snapshot {snapshot.id}: of {dict(wanted)} the drain has said {said}")
