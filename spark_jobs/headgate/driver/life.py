@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from headgate.coordinator.coordinator import Coordinator
-from headgate.coordinator.cut import BatchResult, Cut, Group
+from headgate.coordinator.cut import Cut, Group
 from headgate.coordinator.messages import (
     Action,
     BatchDone,
@@ -304,7 +304,8 @@ class Life:
         except Exception as error:
             self._step_failed(f"micro-batch {batch.number} failed", error)
             raise
-        self._step_done(grant.cut, result)
+        self._collect_garbage(grant.cut.after(result))
+        self._loop.tell(BatchDone(result=result))
         records = grant.cut.records + result.records
         self._heart.note(lambda progress: replace(progress, batches=progress.batches + 1, records=records))
 
@@ -317,16 +318,13 @@ class Life:
         except Exception as error:  # noqa: BLE001 - the stream fails of it, and says so
             self._step_failed("the operators could not finish", error)
         else:
-            self._step_done(cut, result)
+            self._collect_garbage(cut.after(result))
+            self._loop.post(BatchDone(result=result))
 
     def _step_failed(self, what: str, error: Exception) -> None:
         self._batch_error = error
         gone = self._engine.failure()  # then the error is only how the step has noticed
         self._loop.post(BatchFailed(cause=gone or f"{what}: {error}"))
-
-    def _step_done(self, cut: Cut, result: BatchResult) -> None:
-        self._collect_garbage(cut.after(result))
-        self._loop.post(BatchDone(result=result))
 
     def _collect_garbage(self, cut: Cut) -> None:
         """Delete local state files that neither this cut nor a snapshot under way needs; no step is running now."""

@@ -20,7 +20,7 @@ from headgate.driver.checkpoint_meter import CheckpointMeter, now_ms
 
 log = logging.getLogger(__name__)
 
-_IDLE_S = 0.5
+_IDLE_MS = 500
 
 Afterwards = Callable[[], None]
 """What an action leaves to be done when micro-batches may run again."""
@@ -53,8 +53,9 @@ class CoordinatorLoop:
     """Owns the coordinator. Everybody else sends it messages; it does no I/O.
 
     Only who has the turn touches the coordinator: its own thread, for the messages in their order and for the
-    deadlines; or, while nothing waits for that thread, the thread of a batch that asks for leave. To change threads
-    twice for each leave would take milliseconds where the processors are busy.
+    deadlines; or, while nothing waits for that thread, the thread of a batch that asks for leave or is done. To change
+    threads for each would take milliseconds where the processors are busy; and right behind a batch, when most barriers
+    pass, they are not, as long as its thread has not told the engine.
     """
 
     def __init__(
@@ -76,6 +77,8 @@ class CoordinatorLoop:
         self._closed = False
         self._afterwards: list[Afterwards] = []
         self._pinned: tuple[Cut, ...] = ()
+        self._wakes_ms = 0
+        """When the coordinator's thread, if it sleeps, wakes by itself."""
         self._thread = threading.Thread(target=self._run, name="coordinator", daemon=True)
 
     def pinned_cuts(self) -> tuple[Cut, ...]:
@@ -96,16 +99,21 @@ class CoordinatorLoop:
             self._inbox.append((event, None))
             self._changed.notify()
 
+    def tell(self, event: Event) -> None:
+        """The same, taken in at once, in this thread, if nothing waits for the coordinator's own."""
+        if self._takes_turn():
+            self._take_turn(partial(self._step, event, None))
+        else:
+            self.post(event)
+
     def begin_batch(self) -> Grant:
         """Ask for leave to run a micro-batch; waits while the stream may be stopping. Raises StreamEnding."""
         answer: Future[Grant] = Future()
         with self._changed:
             if self._closed:
                 raise StreamEnding
-            at_once = not (self._inbox or self._turn_taken or self._parked) and self._may_grant
-            if at_once:
-                self._turn_taken = True
-            else:
+            at_once = not self._parked and self._may_grant and self._takes_turn()
+            if not at_once:
                 self._inbox.append((BatchBegun(), answer))
                 self._changed.notify()
         if at_once:
@@ -137,6 +145,13 @@ class CoordinatorLoop:
 
     # ---- the turn
 
+    def _takes_turn(self) -> bool:
+        """Take the turn for the caller's thread, unless somebody has it, is before it, or nobody gets it any more."""
+        with self._changed:
+            free = not (self._inbox or self._turn_taken or self._closed)
+            self._turn_taken = self._turn_taken or free
+        return free
+
     def _run(self) -> None:
         while (message := self._next()) is not None:
             self._take_turn(partial(self._step, *message))
@@ -152,19 +167,25 @@ class CoordinatorLoop:
                     self._turn_taken = True
                     return self._inbox.popleft() if self._inbox else (Tick(), None)
                 else:
-                    wait = self._until_deadline()
+                    deadline, now = self._coordinator.next_deadline(), self.now_ms()
+                    latest = now + _IDLE_MS
+                    self._wakes_ms = latest if deadline is None else min(deadline, latest)
+                    wait = (self._wakes_ms - now) / 1000
                     overdue = wait <= 0 or not self._changed.wait(wait)
         return None
 
-    def _until_deadline(self) -> float:
+    def _is_sooner(self) -> bool:
+        """Whether what has just happened is to be followed by something before the coordinator's thread wakes."""
         deadline = self._coordinator.next_deadline()
-        return _IDLE_S if deadline is None else min(_IDLE_S, (deadline - self.now_ms()) / 1000)
+        return deadline is not None and deadline < self._wakes_ms
 
     def _take_turn(self, use: Callable[[], None]) -> None:
         """Use the turn, which is taken, and give it back."""
         try:
             use()
             with self._changed:
+                if self._is_sooner():
+                    self._changed.notify()
                 self._turn_taken = False
                 self._turn_free.notify()
                 afterwards, self._afterwards = self._afterwards, []

@@ -20,9 +20,11 @@ from headgate.driver.points import KillPoints
 from headgate.driver.pulse import Heart
 from headgate.driver.setup import LifeSetup
 from headgate.job.plan import LinearPlan, linear_plan
+from headgate.sink.files_committer import FilesCommitter
 from headgate.step.operators import Keyed
 from headgate.testing.stand_in import StandInEngine
 from headgate_contract.catalogue import Catalogue, read_catalogue
+from headgate_contract.errors import SinkFailed
 from headgate_contract.heartbeats import Heartbeat, StreamState, read_heartbeat
 from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName, StreamName, VertexUid
 from headgate_contract.mailbox import Answer, Mailbox, Request, RequestKind
@@ -218,6 +220,12 @@ class LifeWorld:
 
     def shared_files(self) -> set[str]:
         return {info.path for info in self.store.list(f"streams/{STREAM}/shared")}
+
+
+def refuse_output(sink: FilesCommitter, group: CheckpointId, handles: Sequence[object]) -> None:
+    """In the place of a commit. A checkpoint that comes before the first micro-batch has nothing to publish."""
+    if handles:
+        raise SinkFailed("no")
 
 
 class Running:

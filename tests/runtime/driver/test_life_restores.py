@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from headgate.sink.files_committer import FilesCommitter
-from headgate_contract.errors import RestoreRefused, SinkFailed
+from headgate_contract.errors import RestoreRefused
 from headgate_contract.ids import CheckpointId, SavepointName
 from headgate_contract.mailbox import Outcome, RequestKind
 from headgate_contract.paths import METADATA, StreamPaths
 from headgate_contract.restore import Located
 from headgate_contract.snapshot import SnapshotRef, read_metadata
 from headgate_control.locating import locate
-from tests.runtime.driver.life_world import STREAM, LifeWorld
+from tests.runtime.driver.life_world import STREAM, LifeWorld, refuse_output
 from tests.runtime.driver.waiting import until
 
 
@@ -66,7 +66,7 @@ def test_f159_a_job_whose_vertices_were_renamed_goes_on_and_goes_back_as_if_they
     world.write(1)
     until(lambda: life.error or len(world.output()) == world.written, "what came since the savepoint is published")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FilesCommitter, "commit", refuse)
+        patch.setattr(FilesCommitter, "commit", refuse_output)
         world.write(1)
         assert life.wait() is not None, "a checkpoint carries output that is not published"
     world.source_uid, world.step_uid, world.sink_uid = "lines", "numbers", "published"
@@ -201,14 +201,10 @@ def test_f146_a_savepoint_that_was_moved_or_copied_beside_the_others_is_restored
     world.check_output()
 
 
-def refuse(*args: object) -> None:
-    raise SinkFailed("no")
-
-
 def test_a_sink_whose_output_is_not_yet_published_cannot_leave_the_job(world: LifeWorld) -> None:
     world.write(1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FilesCommitter, "commit", refuse)
+        patch.setattr(FilesCommitter, "commit", refuse_output)
         assert str(world.begin().wait()) == "no; not restarted: restart-strategy.type is none"
     assert world.catalogue.snapshots
     assert world.output() == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -43,10 +44,13 @@ class CountingCoordinator(Coordinator):
     ticks = 0
     breaks_at: type[Event] | None = None
     granted_in = ""
+    done_in = ""
 
     def handle(self, event: Event, now_ms: int) -> list[Action]:
         if isinstance(event, BatchBegun):
             self.granted_in = threading.current_thread().name
+        if isinstance(event, BatchDone):
+            self.done_in = threading.current_thread().name
         if self.breaks_at is not None and isinstance(event, self.breaks_at):
             raise KeyError("a mistake")
         self.ticks += isinstance(event, Tick)
@@ -56,9 +60,14 @@ class CountingCoordinator(Coordinator):
 class Stage:
     """A running loop, whose actions are kept; an engine's thread asks for leave."""
 
-    def __init__(self, interval_ms: int | None = None, timeout_ms: int = 600_000) -> None:
+    def __init__(self, interval_ms: int | None = None, timeout_ms: int = 600_000, max_concurrent: int = 1) -> None:
         self.coordinator = CountingCoordinator(
-            options=CheckpointOptions(interval_ms=interval_ms, timeout_ms=timeout_ms, tolerable_failures=1000),
+            options=CheckpointOptions(
+                interval_ms=interval_ms,
+                timeout_ms=timeout_ms,
+                tolerable_failures=1000,
+                max_concurrent=max_concurrent,
+            ),
             participants=frozenset([ALONE]),
             cut=Cut(epoch=0),
             next_id=CheckpointId(1),
@@ -80,9 +89,9 @@ class Stage:
         """Ask for leave, from the engine's thread."""
         return self.engine.submit(self.loop.begin_batch)
 
-    def finish(self, grant: Grant) -> None:
+    def finish(self, grant: Grant, *, told: bool = True) -> None:
         result = BatchResult(epoch=grant.cut.epoch + 1, versions={}, positions={}, staged={}, records=1)
-        self.loop.post(BatchDone(result=result))
+        (self.loop.tell if told else self.loop.post)(BatchDone(result=result))
 
     def wait_for(self, kind: type[Action], number: int = 1) -> list[Any]:
         def found() -> list[Any]:
@@ -126,9 +135,49 @@ def test_leave_is_given_in_the_thread_that_asks_if_nothing_waits_for_the_coordin
     second = stage.ask()
     stage.loop.post(Tick())
     until(lambda: stage.coordinator.ticks, "the second is parked")
-    stage.finish(first)
+    stage.finish(first, told=False)
     second.result(PATIENCE_S)
     assert stage.coordinator.granted_in == "coordinator"
+
+
+def test_a_batch_is_done_in_its_own_thread_and_a_barrier_passes_there(stage: Stage) -> None:
+    grant = stage.ask().result(PATIENCE_S)
+    stage.loop.post(Trigger(request=RequestId("one")))
+    stage.loop.post(Tick())
+    until(lambda: stage.coordinator.ticks and not stage.loop._turn_taken, "the request waits for the batch")
+    passed_in: list[str] = []
+
+    def perform(action: Action) -> Afterwards:
+        passed_in.append(f"{type(action).__name__} in {threading.current_thread().name}")
+        return lambda: passed_in.append(f"and what is left in {threading.current_thread().name}")
+
+    stage.performing = perform
+    stage.finish(grant)
+    here = threading.current_thread().name
+    assert stage.coordinator.done_in == here
+    assert passed_in == [f"TakeSnapshot in {here}", f"and what is left in {here}"]
+
+
+def test_what_is_told_while_the_coordinator_is_at_something_waits_for_it(stage: Stage) -> None:
+    at_it, go_on = threading.Event(), threading.Event()
+
+    def hold(action: Action) -> None:
+        at_it.set()
+        assert go_on.wait(PATIENCE_S)
+
+    stage.performing = hold
+    stage.loop.post(Trigger(request=RequestId("one")))
+    assert at_it.wait(PATIENCE_S)
+    stage.loop.tell(Tick())
+    assert stage.coordinator.ticks == 0
+    go_on.set()
+    until(lambda: stage.coordinator.ticks, "it is taken in behind the barrier")
+
+
+def test_what_is_told_behind_the_end_touches_the_coordinator_no_more(stage: Stage) -> None:
+    assert stage.loop.close()
+    stage.loop.tell(Tick())
+    assert stage.coordinator.ticks == 0
 
 
 def test_a_batch_overtakes_no_message_that_came_before_it(stage: Stage) -> None:
@@ -259,6 +308,17 @@ def test_checkpoints_come_at_the_interval_while_nothing_else_happens() -> None:
         stage.store(take.checkpoint)
     stage.close()
     assert [take.checkpoint for take in stage.wait_for(TakeSnapshot)][:3] == [1, 2, 3]
+
+
+def test_what_a_batch_in_its_own_thread_has_made_due_wakes_the_coordinators() -> None:
+    stage = Stage(interval_ms=20, max_concurrent=2)
+    grant = stage.ask().result(PATIENCE_S)
+    until(lambda: stage.loop._wakes_ms - CoordinatorLoop.now_ms() > 400, "it sleeps for half a second")
+    began = time.monotonic()
+    stage.finish(grant)
+    stage.wait_for(TakeSnapshot, 2)
+    stage.close()
+    assert time.monotonic() - began < 0.3, "the second was due 20 ms after the first"
 
 
 def test_a_checkpoint_expires_while_nothing_else_happens() -> None:

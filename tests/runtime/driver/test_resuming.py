@@ -14,13 +14,13 @@ from headgate.job.plan import LinearPlan, linear_plan
 from headgate.recovery.fetch import SnapshotFiles
 from headgate.sink.files_committer import FilesCommitter
 from headgate_contract.catalogue import read_catalogue
-from headgate_contract.errors import Fenced, RestoreRefused, SinkFailed, StreamFailed
+from headgate_contract.errors import Fenced, RestoreRefused, StreamFailed
 from headgate_contract.history import read_history
 from headgate_contract.mailbox import Outcome, RequestKind
 from headgate_contract.paths import METADATA
 from headgate_contract.records import SnapshotCompleted, Stopped
 from headgate_contract.snapshot import SnapshotRef
-from tests.runtime.driver.life_world import NUMBERED, STREAM, LifeWorld, number
+from tests.runtime.driver.life_world import NUMBERED, STREAM, LifeWorld, number, refuse_output
 from tests.runtime.driver.waiting import until
 
 CHECKPOINTS = f"streams/{STREAM}/checkpoints"
@@ -115,10 +115,6 @@ def test_f54_what_is_retained_outlives_the_end_in_good_order(world: LifeWorld) -
     assert {path.rsplit("/", 1)[0] for path in stored(world)} == {kept.folder, f"streams/{STREAM}/shared"}
 
 
-def refuse(*args: object) -> None:
-    raise SinkFailed("no")
-
-
 def test_f35_a_sink_is_called_at_the_trigger_and_gets_at_the_restore_what_it_gave(
     world: LifeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,7 +134,7 @@ def test_f35_a_sink_is_called_at_the_trigger_and_gets_at_the_restore_what_it_gav
     monkeypatch.setattr(FilesCommitter, "begin", hear_restore)
     world.write(1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FilesCommitter, "commit", refuse)
+        patch.setattr(FilesCommitter, "commit", refuse_output)
         assert world.begin().wait() is not None
     (first, nothing), *triggers = heard
     assert (first, nothing) == ("restore", [])
@@ -155,7 +151,7 @@ def test_f35_what_a_snapshot_carries_of_a_sink_that_is_gone_refuses_the_restore_
 ) -> None:
     world.write(1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FilesCommitter, "commit", refuse)
+        patch.setattr(FilesCommitter, "commit", refuse_output)
         assert world.begin().wait() is not None
     world.sink_uid = "renamed"
     assert isinstance(world.begin().wait(), RestoreRefused)
