@@ -51,6 +51,8 @@ _LONGEST_DEAF_MS = 2000
 """The mailbox is looked at with each heartbeat, but not less often than this."""
 _PATIENCE_S = 30.0
 """How long the end of a life waits for what it has under way on storage."""
+_CLEARING_UP_MS = 10
+"""How long the workers of a batch may take to clear up behind it: meanwhile a barrier would wait for a processor."""
 _BETWEEN_STOPS_S = 5.0
 """Until a stop by signal whose last snapshot failed is tried again."""
 
@@ -305,7 +307,7 @@ class Life:
             self._step_failed(f"micro-batch {batch.number} failed", error)
             raise
         self._collect_garbage(grant.cut.after(result))
-        self._loop.tell(BatchDone(result=result))
+        self._loop.post(BatchDone(result=result), within_ms=_CLEARING_UP_MS)
         records = grant.cut.records + result.records
         self._heart.note(lambda progress: replace(progress, batches=progress.batches + 1, records=records))
 

@@ -53,9 +53,9 @@ class CoordinatorLoop:
     """Owns the coordinator. Everybody else sends it messages; it does no I/O.
 
     Only who has the turn touches the coordinator: its own thread, for the messages in their order and for the
-    deadlines; or, while nothing waits for that thread, the thread of a batch that asks for leave or is done. To change
-    threads for each would take milliseconds where the processors are busy; and right behind a batch, when most barriers
-    pass, they are not, as long as its thread has not told the engine.
+    deadlines; or the thread of a batch that asks for leave, which takes in first whatever waits. To change threads
+    twice for each leave would take milliseconds where the processors are busy. They are busiest right behind a batch,
+    when its workers clear up: so what a batch has made is left for the next one, or for some milliseconds.
     """
 
     def __init__(
@@ -77,6 +77,8 @@ class CoordinatorLoop:
         self._closed = False
         self._afterwards: list[Afterwards] = []
         self._pinned: tuple[Cut, ...] = ()
+        self._leave_until_ms = 0
+        """Until when what waits may be left to whoever asks for leave next."""
         self._wakes_ms = 0
         """When the coordinator's thread, if it sleeps, wakes by itself."""
         self._thread = threading.Thread(target=self._run, name="coordinator", daemon=True)
@@ -93,18 +95,12 @@ class CoordinatorLoop:
     def start(self) -> None:
         self._thread.start()
 
-    def post(self, event: Event) -> None:
-        """Tell the coordinator something."""
+    def post(self, event: Event, *, within_ms: int = 0) -> None:
+        """Tell the coordinator something, which it takes in at once, or `within_ms` if nothing else happens before."""
         with self._changed:
+            self._leave_until_ms = self.now_ms() + within_ms if within_ms and not self._inbox else 0
             self._inbox.append((event, None))
             self._changed.notify()
-
-    def tell(self, event: Event) -> None:
-        """The same, taken in at once, in this thread, if nothing waits for the coordinator's own."""
-        if self._takes_turn():
-            self._take_turn(partial(self._step, event, None))
-        else:
-            self.post(event)
 
     def begin_batch(self) -> Grant:
         """Ask for leave to run a micro-batch; waits while the stream may be stopping. Raises StreamEnding."""
@@ -112,12 +108,13 @@ class CoordinatorLoop:
         with self._changed:
             if self._closed:
                 raise StreamEnding
-            at_once = not self._parked and self._may_grant and self._takes_turn()
-            if not at_once:
-                self._inbox.append((BatchBegun(), answer))
+            self._inbox.append((BatchBegun(), answer))
+            self._leave_until_ms = 0
+            free, self._turn_taken = not self._turn_taken, True
+            if not free:
                 self._changed.notify()
-        if at_once:
-            self._take_turn(lambda: self._grant(answer))
+        if free:
+            self._take_turn(self._work_off)
         return answer.result()
 
     def close(self) -> bool:
@@ -145,13 +142,6 @@ class CoordinatorLoop:
 
     # ---- the turn
 
-    def _takes_turn(self) -> bool:
-        """Take the turn for the caller's thread, unless somebody has it, is before it, or nobody gets it any more."""
-        with self._changed:
-            free = not (self._inbox or self._turn_taken or self._closed)
-            self._turn_taken = self._turn_taken or free
-        return free
-
     def _run(self) -> None:
         while (message := self._next()) is not None:
             self._take_turn(partial(self._step, *message))
@@ -163,13 +153,14 @@ class CoordinatorLoop:
             while not self._closed:
                 if self._turn_taken:
                     self._turn_free.wait()
-                elif self._inbox or overdue:
+                elif overdue or (self._inbox and self.now_ms() >= self._leave_until_ms):
                     self._turn_taken = True
                     return self._inbox.popleft() if self._inbox else (Tick(), None)
                 else:
                     deadline, now = self._coordinator.next_deadline(), self.now_ms()
                     latest = now + _IDLE_MS
-                    self._wakes_ms = latest if deadline is None else min(deadline, latest)
+                    left = self._leave_until_ms if self._inbox else latest
+                    self._wakes_ms = min(latest, left, latest if deadline is None else deadline)
                     wait = (self._wakes_ms - now) / 1000
                     overdue = wait <= 0 or not self._changed.wait(wait)
         return None
@@ -195,6 +186,15 @@ class CoordinatorLoop:
             log.exception("the coordinator failed")
             self._perform(FailStream(cause=f"the coordinator failed: {type(error).__name__}: {error}"))
             self._refuse_everybody()
+
+    def _work_off(self) -> None:
+        """All messages that wait, in their order."""
+        while True:
+            with self._changed:
+                message = self._inbox.popleft() if self._inbox else None
+            if message is None:
+                return
+            self._step(*message)
 
     def _step(self, event: Event, answer: Future[Grant] | None) -> None:
         if answer is not None:

@@ -89,9 +89,9 @@ class Stage:
         """Ask for leave, from the engine's thread."""
         return self.engine.submit(self.loop.begin_batch)
 
-    def finish(self, grant: Grant, *, told: bool = True) -> None:
+    def finish(self, grant: Grant, *, within_ms: int = 0) -> None:
         result = BatchResult(epoch=grant.cut.epoch + 1, versions={}, positions={}, staged={}, records=1)
-        (self.loop.tell if told else self.loop.post)(BatchDone(result=result))
+        self.loop.post(BatchDone(result=result), within_ms=within_ms)
 
     def wait_for(self, kind: type[Action], number: int = 1) -> list[Any]:
         def found() -> list[Any]:
@@ -135,49 +135,42 @@ def test_leave_is_given_in_the_thread_that_asks_if_nothing_waits_for_the_coordin
     second = stage.ask()
     stage.loop.post(Tick())
     until(lambda: stage.coordinator.ticks, "the second is parked")
-    stage.finish(first, told=False)
+    stage.finish(first)
     second.result(PATIENCE_S)
     assert stage.coordinator.granted_in == "coordinator"
 
 
-def test_a_batch_is_done_in_its_own_thread_and_a_barrier_passes_there(stage: Stage) -> None:
-    grant = stage.ask().result(PATIENCE_S)
+def test_what_a_batch_has_made_is_taken_in_by_the_next_one_and_the_barrier_passes_there(stage: Stage) -> None:
+    first = stage.ask().result(PATIENCE_S)
     stage.loop.post(Trigger(request=RequestId("one")))
     stage.loop.post(Tick())
-    until(lambda: stage.coordinator.ticks and not stage.loop._turn_taken, "the request waits for the batch")
+    until(lambda: stage.coordinator.ticks, "the request waits for the batch")
     passed_in: list[str] = []
 
     def perform(action: Action) -> Afterwards:
-        passed_in.append(f"{type(action).__name__} in {threading.current_thread().name}")
-        return lambda: passed_in.append(f"and what is left in {threading.current_thread().name}")
+        passed_in.append(f"{type(action).__name__} in {threading.current_thread().name[:6]}")
+        return lambda: passed_in.append(f"and what is left in {threading.current_thread().name[:6]}")
 
     stage.performing = perform
-    stage.finish(grant)
-    here = threading.current_thread().name
-    assert stage.coordinator.done_in == here
-    assert passed_in == [f"TakeSnapshot in {here}", f"and what is left in {here}"]
+    stage.finish(first, within_ms=3_600_000)
+    assert stage.ask().result(PATIENCE_S).cut.epoch == 1
+    assert stage.coordinator.done_in.startswith("engine")
+    until(lambda: len(passed_in) == 2, "all is done")
+    assert passed_in == ["TakeSnapshot in engine", "and what is left in engine"]
 
 
-def test_what_is_told_while_the_coordinator_is_at_something_waits_for_it(stage: Stage) -> None:
-    at_it, go_on = threading.Event(), threading.Event()
-
-    def hold(action: Action) -> None:
-        at_it.set()
-        assert go_on.wait(PATIENCE_S)
-
-    stage.performing = hold
-    stage.loop.post(Trigger(request=RequestId("one")))
-    assert at_it.wait(PATIENCE_S)
-    stage.loop.tell(Tick())
-    assert stage.coordinator.ticks == 0
-    go_on.set()
-    until(lambda: stage.coordinator.ticks, "it is taken in behind the barrier")
+def test_what_is_left_to_the_next_batch_is_taken_in_after_its_time_if_none_comes(stage: Stage) -> None:
+    stage.finish(stage.ask().result(PATIENCE_S), within_ms=30)
+    assert not stage.coordinator.done_in
+    until(lambda: stage.coordinator.done_in, "the batch is done")
+    assert stage.coordinator.done_in == "coordinator"
 
 
-def test_what_is_told_behind_the_end_touches_the_coordinator_no_more(stage: Stage) -> None:
-    assert stage.loop.close()
-    stage.loop.tell(Tick())
-    assert stage.coordinator.ticks == 0
+def test_whatever_else_happens_is_taken_in_behind_what_was_left_and_at_once(stage: Stage) -> None:
+    stage.finish(stage.ask().result(PATIENCE_S), within_ms=3_600_000)
+    stage.loop.post(Tick())
+    until(lambda: stage.coordinator.ticks, "it was heard")
+    assert stage.coordinator.done_in == "coordinator"
 
 
 def test_a_batch_overtakes_no_message_that_came_before_it(stage: Stage) -> None:
@@ -310,15 +303,19 @@ def test_checkpoints_come_at_the_interval_while_nothing_else_happens() -> None:
     assert [take.checkpoint for take in stage.wait_for(TakeSnapshot)][:3] == [1, 2, 3]
 
 
-def test_what_a_batch_in_its_own_thread_has_made_due_wakes_the_coordinators() -> None:
-    stage = Stage(interval_ms=20, max_concurrent=2)
-    grant = stage.ask().result(PATIENCE_S)
-    until(lambda: stage.loop._wakes_ms - CoordinatorLoop.now_ms() > 400, "it sleeps for half a second")
+def test_what_the_thread_of_a_batch_has_made_due_wakes_the_coordinators() -> None:
+    stage = Stage(timeout_ms=60)
+    first = stage.ask().result(PATIENCE_S)
+    stage.loop.post(Trigger(request=RequestId("one")))
+    until(lambda: stage.coordinator.requests.waiting, "the request waits for the batch")
+    before = stage.loop._wakes_ms
+    stage.finish(first, within_ms=3_600_000)
+    until(lambda: stage.loop._wakes_ms > before, "it sleeps for another half a second")
     began = time.monotonic()
-    stage.finish(grant)
-    stage.wait_for(TakeSnapshot, 2)
+    stage.ask().result(PATIENCE_S)
+    stage.wait_for(NotifyAborted)  # 60 ms after the barrier
     stage.close()
-    assert time.monotonic() - began < 0.3, "the second was due 20 ms after the first"
+    assert time.monotonic() - began < 0.3
 
 
 def test_a_checkpoint_expires_while_nothing_else_happens() -> None:
