@@ -74,6 +74,8 @@ def test_throughput_is_met_within_5_percent_and_by_no_machine_that_is_too_noisy(
     assert "loss of throughput at 5 s <= 5%: 9.1%" in capsys.readouterr().out
     assert not throughput({OFF: [1000.0, 1100.0], EVERY_5_S: [1050.0], EVERY_1_S: [1000.0]})
     assert "too noisy" in capsys.readouterr().out
+    assert not throughput({OFF: [1000.0, 1000.0], EVERY_5_S: [1000.0], EVERY_1_S: [1000.0]}, missing=1)
+    assert "1 checkpoints are missing" in capsys.readouterr().out
     assert not throughput({OFF: [1000.0], EVERY_5_S: [1000.0], EVERY_1_S: [1000.0]}), "nothing to compare with"
 
 

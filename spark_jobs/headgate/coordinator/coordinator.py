@@ -1,7 +1,7 @@
 """The coordinator: decides about barriers, completion, commit and the end. Pure: `handle(event, now)` returns actions.
 
-It does no I/O and starts no thread. One thread owns it. The order that it keeps: barrier, acks, metadata, completion
-slot, commit, notify. Nothing is committed that has no slot; nothing is retired but by a slot.
+It does no I/O and starts no thread. One thread at a time has it. The order that it keeps: barrier, acks, metadata,
+completion slot, commit, notify. Nothing is committed that has no slot; nothing is retired but by a slot.
 """
 
 from __future__ import annotations

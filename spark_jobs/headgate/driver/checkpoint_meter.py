@@ -50,8 +50,8 @@ class _Attempt:
 class CheckpointMeter:
     """Follows every attempt from its barrier to its end.
 
-    The coordinator's thread calls `saw` and `passed`, uploading threads `uploaded`, the ledger's thread asks for the
-    cost.
+    Who has the coordinator's turn calls `saw` and `passed`, uploading threads `uploaded`, the ledger's thread asks for
+    the cost.
     """
 
     def __init__(self, tell: Callable[[CheckpointCost], None] = lambda cost: None) -> None:
@@ -71,7 +71,7 @@ class CheckpointMeter:
                     self._attempts[action.checkpoint].parts = action
 
     def passed(self, actions: Sequence[Action]) -> None:
-        """`actions` are done, as far as the coordinator's thread does them: from now on micro-batches may run."""
+        """`actions` are done, as far as its turn goes: from now on micro-batches may run."""
         now = now_ms()
         with self._lock:
             for action in actions:

@@ -21,6 +21,7 @@ from headgate.driver.checkpoint_meter import CheckpointMeter, now_ms
 log = logging.getLogger(__name__)
 
 _IDLE_MS = 500
+_PATIENCE_S = 10.0
 
 Afterwards = Callable[[], None]
 """What an action leaves to be done when micro-batches may run again."""
@@ -71,7 +72,8 @@ class CoordinatorLoop:
         """Guards the inbox, the turn and who is parked."""
         self._changed = threading.Condition(lock)
         self._turn_free = threading.Condition(lock)
-        self._turn_taken = False
+        self._turn_of: threading.Thread | None = None
+        """Who has the turn."""
         self._inbox: deque[tuple[Event, Future[Grant] | None]] = deque()
         self._parked: list[Future[Grant]] = []
         self._closed = False
@@ -110,19 +112,24 @@ class CoordinatorLoop:
                 raise StreamEnding
             self._inbox.append((BatchBegun(), answer))
             self._leave_until_ms = 0
-            free, self._turn_taken = not self._turn_taken, True
-            if not free:
+            free = self._turn_of is None
+            if free:
+                self._turn_of = threading.current_thread()
+            else:
                 self._changed.notify()
         if free:
-            self._take_turn(self._work_off)
+            self._take_turn(partial(self._work_off, answer))
         return answer.result()
 
     def close(self) -> bool:
-        """End the thread, and say whether it has; whoever waits for leave, or asks for it later, gets StreamEnding."""
+        """End, and say whether nobody is at it any more; whoever waits for leave, or asks later, gets StreamEnding."""
+        here = threading.current_thread()
         self._refuse_everybody()
-        if self._thread.is_alive() and threading.current_thread() is not self._thread:
-            self._thread.join(timeout=10)
-        return not self._thread.is_alive() or threading.current_thread() is self._thread
+        if self._thread.is_alive() and here is not self._thread:
+            self._thread.join(timeout=_PATIENCE_S)
+        with self._changed:
+            over = self._turn_free.wait_for(lambda: self._turn_of in (None, here), timeout=_PATIENCE_S)
+        return over and (not self._thread.is_alive() or here is self._thread)
 
     def _refuse_everybody(self) -> None:
         """From now on nobody reads the inbox: who waits for an answer must not wait in vain."""
@@ -143,65 +150,76 @@ class CoordinatorLoop:
     # ---- the turn
 
     def _run(self) -> None:
-        while (message := self._next()) is not None:
-            self._take_turn(partial(self._step, *message))
+        while (work := self._next()) is not None:
+            work()
 
-    def _next(self) -> tuple[Event, Future[Grant] | None] | None:
-        """Wait for the next message or the next deadline, and for the turn, which is then taken; none at the end."""
+    def _next(self) -> Callable[[], None] | None:
+        """Wait for what the coordinator's thread has to do; None at the end. If that needs the turn, it is taken."""
         overdue = False
         with self._changed:
             while not self._closed:
-                if self._turn_taken:
+                if self._afterwards:
+                    return self._run_afterwards
+                if self._turn_of is not None:
                     self._turn_free.wait()
                 elif overdue or (self._inbox and self.now_ms() >= self._leave_until_ms):
-                    self._turn_taken = True
-                    return self._inbox.popleft() if self._inbox else (Tick(), None)
+                    self._turn_of = threading.current_thread()
+                    event, answer = self._inbox.popleft() if self._inbox else (Tick(), None)
+                    return partial(self._take_turn, partial(self._step, event, answer))
                 else:
                     deadline, now = self._coordinator.next_deadline(), self.now_ms()
-                    latest = now + _IDLE_MS
-                    left = self._leave_until_ms if self._inbox else latest
-                    self._wakes_ms = min(latest, left, latest if deadline is None else deadline)
-                    wait = (self._wakes_ms - now) / 1000
-                    overdue = wait <= 0 or not self._changed.wait(wait)
+                    due = now + _IDLE_MS if deadline is None else min(deadline, now + _IDLE_MS)
+                    self._wakes_ms = min(due, self._leave_until_ms) if self._inbox else due
+                    self._changed.wait(max(0, self._wakes_ms - now) / 1000)
+                    overdue = self.now_ms() >= due
         return None
-
-    def _is_sooner(self) -> bool:
-        """Whether what has just happened is to be followed by something before the coordinator's thread wakes."""
-        deadline = self._coordinator.next_deadline()
-        return deadline is not None and deadline < self._wakes_ms
 
     def _take_turn(self, use: Callable[[], None]) -> None:
         """Use the turn, which is taken, and give it back."""
+        deadline = None
         try:
             use()
+            deadline = self._coordinator.next_deadline()
+        except Exception as error:  # noqa: BLE001 - told, and the stream fails of it
+            self._failed(error)
+        finally:
             with self._changed:
-                if self._is_sooner():
-                    self._changed.notify()
-                self._turn_taken = False
-                self._turn_free.notify()
-                afterwards, self._afterwards = self._afterwards, []
+                if self._afterwards or (deadline is not None and deadline < self._wakes_ms):
+                    self._changed.notify()  # the coordinator's thread has something to do before it wakes by itself
+                self._turn_of = None
+                self._turn_free.notify_all()
+
+    def _run_afterwards(self) -> None:
+        with self._changed:
+            afterwards, self._afterwards = self._afterwards, []
+        try:
             for each in afterwards:
                 each()
-        except Exception as error:
-            log.exception("the coordinator failed")
-            self._perform(FailStream(cause=f"the coordinator failed: {type(error).__name__}: {error}"))
-            self._refuse_everybody()
+        except Exception as error:  # noqa: BLE001 - as above
+            self._failed(error)
 
-    def _work_off(self) -> None:
-        """All messages that wait, in their order."""
-        while True:
+    def _failed(self, error: Exception) -> None:
+        log.error("the coordinator failed", exc_info=error)
+        try:
+            self._perform(FailStream(cause=f"the coordinator failed: {type(error).__name__}: {error}"))
+        except Exception:
+            log.exception("nobody could be told")
+        self._refuse_everybody()
+
+    def _work_off(self, mine: Future[Grant]) -> None:
+        """The messages that wait, in their order, up to the one that asks for leave in this thread."""
+        while not mine.done():
             with self._changed:
-                message = self._inbox.popleft() if self._inbox else None
-            if message is None:
-                return
+                if not self._inbox:
+                    return
+                message = self._inbox.popleft()
             self._step(*message)
 
     def _step(self, event: Event, answer: Future[Grant] | None) -> None:
-        if answer is not None:
-            with self._changed:
-                self._parked.append(answer)
-        else:
+        if answer is None:
             self._handle(event)
+        elif not self._parks(answer):
+            return
         if self._coordinator.ended:
             self._refuse_parked()
         elif self._may_grant:
@@ -209,6 +227,16 @@ class CoordinatorLoop:
                 waiting = self._parked.pop(0) if self._parked else None
             if waiting is not None:
                 self._grant(waiting)
+
+    def _parks(self, answer: Future[Grant]) -> bool:
+        """Let who asks wait for leave; refused if everybody has been refused already."""
+        with self._changed:
+            closed = self._closed
+            if not closed:
+                self._parked.append(answer)
+        if closed:
+            answer.set_exception(StreamEnding())
+        return not closed
 
     @property
     def _may_grant(self) -> bool:

@@ -11,7 +11,7 @@ from headgate_contract.ids import CheckpointId
 
 
 class SyncPhaseWatchdog:
-    """Fails the stream if a sync phase is stuck: it is in the coordinator's thread, which can then notice nothing."""
+    """Fails the stream if a sync phase is stuck: who is in it has the coordinator's turn, and nobody else gets that."""
 
     def __init__(self, timeout_ms: int, fail: Callable[[FailStream], None]) -> None:
         self._timeout_ms = int(timeout_ms)

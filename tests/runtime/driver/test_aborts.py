@@ -209,8 +209,8 @@ def test_f7_a_second_ack_discards_nothing_another_jobs_files_stay_and_what_nobod
 ) -> None:
     post, second = CoordinatorLoop.post, list[str]()
 
-    def confused(loop: CoordinatorLoop, event: Event) -> None:
-        post(loop, event)
+    def confused(loop: CoordinatorLoop, event: Event, *, within_ms: int = 0) -> None:
+        post(loop, event, within_ms=within_ms)
         if isinstance(event, Acknowledged):
             second.append(event.participant)
             post(loop, event)

@@ -30,6 +30,7 @@ from headgate.coordinator.messages import (
     WriteStopped,
 )
 from headgate.coordinator.policy import CheckpointOptions
+from headgate.driver import loop
 from headgate.driver.loop import Afterwards, CoordinatorLoop, Grant, StreamEnding
 from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName, SlotNumber
 from headgate_contract.snapshot import SnapshotRef
@@ -156,21 +157,117 @@ def test_what_a_batch_has_made_is_taken_in_by_the_next_one_and_the_barrier_passe
     assert stage.ask().result(PATIENCE_S).cut.epoch == 1
     assert stage.coordinator.done_in.startswith("engine")
     until(lambda: len(passed_in) == 2, "all is done")
-    assert passed_in == ["TakeSnapshot in engine", "and what is left in engine"]
+    assert passed_in == ["TakeSnapshot in engine", "and what is left in coordi"]
 
 
-def test_what_is_left_to_the_next_batch_is_taken_in_after_its_time_if_none_comes(stage: Stage) -> None:
-    stage.finish(stage.ask().result(PATIENCE_S), within_ms=30)
+@pytest.fixture
+def asleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The coordinator's thread wakes for nothing but what concerns it."""
+    monkeypatch.setattr(loop, "_IDLE_MS", 3_600_000)
+
+
+@pytest.mark.usefixtures("asleep")
+def test_what_is_left_to_the_next_batch_is_taken_in_after_its_time_if_none_comes() -> None:
+    stage = Stage()
+    stage.finish(stage.ask().result(PATIENCE_S), within_ms=200)
     assert not stage.coordinator.done_in
     until(lambda: stage.coordinator.done_in, "the batch is done")
     assert stage.coordinator.done_in == "coordinator"
+    stage.close()
 
 
-def test_whatever_else_happens_is_taken_in_behind_what_was_left_and_at_once(stage: Stage) -> None:
+@pytest.mark.usefixtures("asleep")
+def test_whatever_else_happens_is_taken_in_behind_what_was_left_and_at_once() -> None:
+    stage = Stage()
     stage.finish(stage.ask().result(PATIENCE_S), within_ms=3_600_000)
     stage.loop.post(Tick())
     until(lambda: stage.coordinator.ticks, "it was heard")
     assert stage.coordinator.done_in == "coordinator"
+    stage.close()
+
+
+@pytest.mark.usefixtures("asleep")
+def test_a_batch_that_takes_in_what_was_left_wakes_nobody_for_nothing() -> None:
+    stage = Stage()
+    for _ in range(10):
+        stage.finish(stage.ask().result(PATIENCE_S), within_ms=1)
+        until(lambda: stage.coordinator.done_in, "it is done")
+        stage.coordinator.done_in = ""
+    assert stage.coordinator.ticks == 0
+    stage.close()
+
+
+class Held:
+    """An action that holds whoever performs it, until it is let go."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.at_it, self.go_on = threading.Event(), threading.Event()
+        stage.performing = self._hold
+
+    def _hold(self, action: Action) -> None:
+        self.at_it.set()
+        assert self.go_on.wait(PATIENCE_S)
+
+
+@pytest.mark.usefixtures("asleep")
+def test_what_is_posted_while_a_batch_has_the_turn_is_taken_in_behind_it() -> None:
+    stage = Stage()
+    first = stage.ask().result(PATIENCE_S)
+    stage.loop.post(Trigger(request=RequestId("one")))
+    until(lambda: stage.coordinator.requests.waiting, "the request waits for the batch")
+    held = Held(stage)
+    stage.finish(first, within_ms=3_600_000)
+    second = stage.ask()
+    assert held.at_it.wait(PATIENCE_S)
+    stage.loop.post(Tick())
+    until(lambda: stage.loop._turn_free._waiters, "the coordinator's thread waits for the turn")  # type: ignore[attr-defined]
+    held.go_on.set()
+    until(lambda: stage.coordinator.ticks, "it was heard")
+    assert second.result(PATIENCE_S).cut.epoch == 1
+    stage.close()
+
+
+@pytest.mark.usefixtures("asleep")
+def test_the_end_waits_for_a_batch_that_has_the_turn_and_says_if_it_did_so_in_vain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = Stage()
+    first = stage.ask().result(PATIENCE_S)
+    stage.loop.post(Trigger(request=RequestId("one")))
+    until(lambda: stage.coordinator.requests.waiting, "the request waits for the batch")
+    held = Held(stage)
+    stage.finish(first, within_ms=3_600_000)
+    second = stage.ask()
+    assert held.at_it.wait(PATIENCE_S)
+    monkeypatch.setattr(loop, "_PATIENCE_S", 0.1)
+    assert not stage.loop.close()
+    held.go_on.set()
+    monkeypatch.setattr(loop, "_PATIENCE_S", PATIENCE_S)
+    assert stage.loop.close()
+    with pytest.raises(StreamEnding):
+        second.result(PATIENCE_S)
+    stage.close()
+
+
+def test_whoever_is_to_be_parked_behind_the_end_is_refused(stage: Stage) -> None:
+    assert stage.loop.close()
+    late: Future[Grant] = Future()
+    stage.loop._step(BatchBegun(), late)
+    with pytest.raises(StreamEnding):
+        late.result(0)
+
+
+def test_nobody_waits_for_ever_if_the_failure_cannot_be_told_either(stage: Stage) -> None:
+    def refuse(action: Action) -> None:
+        raise RuntimeError("cannot schedule new futures after shutdown")
+
+    stage.performing = refuse
+    stage.coordinator.breaks_at = BatchBegun
+    with pytest.raises(StreamEnding):
+        stage.ask().result(PATIENCE_S)
+    assert stage.loop.close()
+    with pytest.raises(StreamEnding):
+        stage.loop.begin_batch()
 
 
 def test_a_batch_overtakes_no_message_that_came_before_it(stage: Stage) -> None:
