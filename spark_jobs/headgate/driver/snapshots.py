@@ -160,6 +160,7 @@ class SnapshotTaker:
     ) -> None:
         def work() -> None:
             try:
+                self._refuse_if_over(action)
                 ack = part()
                 self._points.reach("before-ack", action.checkpoint)
                 self._deliver(ack)
@@ -177,6 +178,12 @@ class SnapshotTaker:
             log.exception("%s cannot begin checkpoint %s", participant, action.checkpoint)
             reason = CheckpointFailureReason.IO_EXCEPTION
             self._decline(action, participant, f"it could not be begun: {error}", reason)
+
+    def _refuse_if_over(self, action: TakeSnapshot) -> None:
+        with self._lock:
+            over = action.checkpoint not in self._uploaded
+        if over:
+            raise CheckpointFailed(f"checkpoint {action.checkpoint} was given up meanwhile")
 
     def _deliver(self, ack: Acknowledged) -> None:
         """Without its ack nobody would learn how the part has ended: then it has failed."""
@@ -287,8 +294,7 @@ class SnapshotTaker:
                 over = action.checkpoint not in self._uploaded
             if over:
                 self._delete(store, path)
-        if over:
-            raise CheckpointFailed(f"checkpoint {action.checkpoint} was given up meanwhile")
+        self._refuse_if_over(action)
 
     def _delete(self, store: ObjectStore, path: str) -> None:
         try:

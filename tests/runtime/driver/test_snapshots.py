@@ -229,6 +229,26 @@ def test_f7_what_is_uploaded_after_its_attempt_was_given_up_does_not_stay(stage:
     assert stage.files() == []
 
 
+def test_f141_a_part_whose_attempt_is_given_up_before_it_begins_never_begins(stage: Stage) -> None:
+    stage.batch("ann", "bob")
+    reached, go_on = hold(stage, "upload")
+    stage.take(1)
+    assert reached.wait(PATIENCE_S)
+    reached.clear()
+    stage.batch("ann", "bob")
+    stage.take(2)
+    assert reached.wait(PATIENCE_S), "both threads are at it"
+    stage.batch("ann", "bob")
+    stage.take(3)
+    stage.taker.discard(CheckpointId(3))
+    go_on.set()
+    answers = [stage.events.get(timeout=PATIENCE_S) for _ in range(3 * len(PARTS))]
+    late = [answer for answer in answers if isinstance(answer, Declined)]
+    assert {(answer.checkpoint, answer.participant) for answer in late} == {(3, part) for part in PARTS}
+    assert [{"staged": "file-3"}] not in stage.sink.prepared
+    assert [file for file in stage.files() if "c3g" in file] == []
+
+
 def test_an_upload_that_fails_after_its_attempt_was_given_up_leaves_nothing_either(stage: Stage) -> None:
     """A write that raised may have happened all the same."""
     stage.batch("ann")
