@@ -16,7 +16,7 @@ from headgate_contract import fitting, operator_state, restart, restore, snapsho
 from headgate_contract.errors import RestoreRefused, StorageError
 from headgate_contract.ids import CheckpointId
 from headgate_control import explain, requests, watch
-from tests.spec import reversals_of_the_coordinator  # noqa: F401 - its switches count, too
+from tests.spec import reversals_of_the_coordinator, reversals_of_the_gate  # noqa: F401 - their switches count, too
 from tests.spec.reversing import REVERSALS, Patch, Reversal, everywhere, reverses
 
 __all__ = ["REVERSALS", "Reversal"]

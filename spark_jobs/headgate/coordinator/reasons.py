@@ -15,6 +15,8 @@ class CheckpointFailureReason(enum.Enum):
     # ---- a checkpoint under way is given up
     IO_EXCEPTION = "it could not be begun"
     CHECKPOINT_DECLINED = "it was declined"
+    CHECKPOINT_DECLINED_SUBSUMED = "a newer barrier came to an input before its own"
+    CHECKPOINT_DECLINED_INPUT_END_OF_STREAM = "an input ended before its barrier came"
     CHECKPOINT_ASYNC_EXCEPTION = "its asynchronous part failed"
     CHECKPOINT_EXPIRED = "it expired before completing"
     CHECKPOINT_SUBSUMED = "it has been subsumed"

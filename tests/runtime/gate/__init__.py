@@ -1,0 +1,1 @@
+"""Gates, channels and the flow of whole jobs: pure."""
