@@ -50,9 +50,13 @@ class Checker:
     environment: Mapping[str, str]
     timeout: Duration = CHECK_TIMEOUT
 
-    def plan(self, job: Path, settings: Settings, directory: Path) -> dict[str, Any]:
+    def graph(self, job: Path, settings: Settings, directory: Path) -> dict[str, Any]:
+        """What the job's graph is cut into, without a check of anything else. Raises JobInvalid as `plan` does."""
+        return self.plan(job, settings, directory, "--graph")
+
+    def plan(self, job: Path, settings: Settings, directory: Path, *flags: str) -> dict[str, Any]:
         """The job's plan. Raises JobInvalid with the job's own error."""
-        command = [*self.programs.check, str(job), "--settings", json.dumps(settings.given)]
+        command = [*self.programs.check, str(job), "--settings", json.dumps(settings.given), *flags]
         process = subprocess.Popen(
             command,
             cwd=directory,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import typer
 
-from headgate_control.cli import asking, costs, looking, running
+from headgate_control.cli import asking, costs, looking, planning, running
 from headgate_control.cli.session import ErrorsAsText, Json, Root, session
 
 _EPILOG = (
@@ -33,6 +33,7 @@ def before(ctx: typer.Context, root: Root = None, json: Json = False) -> None:
 
 
 VERBS: tuple[Callable[..., None], ...] = (
+    planning.plan,
     running.deploy,
     running.start,
     running.stop,

@@ -71,7 +71,7 @@ def deploy(  # noqa: PLR0913, PLR0917  (one for each option)
     if job is None and entry is None:
         raise BadInput(f"no job file is named for stream {stream}", hint=f"headgate deploy {stream} JOB.py")
     given = dict(entry.settings) if entry is not None else {}
-    merged = {**given, **(load_settings(settings) if settings is not None else {}), **_pairs(set_ or [])}
+    merged = {**given, **given_settings(settings, set_)}
     control = here.control(stream, entry)
     deployed = control.deploy(
         stream,
@@ -251,6 +251,11 @@ def supervise(
             typer.echo(f"{sighting.stream or 'storage'}: {sighting.what}: {sighting.text}")
 
     Supervisor(control, tell, names).run(every.seconds, ended)
+
+
+def given_settings(file: Path | None, pairs: list[str] | None) -> dict[str, object]:
+    """What --settings and --set say together."""
+    return {**(load_settings(file) if file is not None else {}), **_pairs(pairs or [])}
 
 
 def _pairs(texts: list[str]) -> dict[str, object]:

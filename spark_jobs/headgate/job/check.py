@@ -1,7 +1,8 @@
 """Checks a job before it is deployed: `python -m headgate.job.check JOBFILE --settings JSON [--directory DIR]`.
 
 Prints one line of JSON on stdout: {"ok": true, "plan": {...}, "warnings": [...]}, or {"ok": false, "error": ...,
-"traceback": ...}. What the job file itself prints goes to stderr. Ends with 0 or 2.
+"traceback": ...}. What the job file itself prints goes to stderr. Ends with 0 or 2. With --graph the plan is what the
+job's graph is cut into, and nothing else is checked.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from headgate.job.graph_description import describe_graph
 from headgate.job.loading import author_lines, load_job
 from headgate.job.plan import LinearPlan, describe, linear_plan
+from headgate.job.tasks import graph_plan
 from headgate.source.files import FilesSource
 from headgate.spark.tuning import spark_settings
 from headgate_contract.errors import BadConfiguration, HeadgateError
@@ -24,13 +27,13 @@ from headgate_contract.settings import Settings
 Verdict = dict[str, Any]
 
 
-def check(path: Path, settings: str = "{}", directory: Path | None = None) -> Verdict:
+def check(path: Path, settings: str = "{}", directory: Path | None = None, *, graph: bool = False) -> Verdict:
     """The verdict on the job file at `path`, with settings as JSON, run in `directory`. No job makes it raise."""
     path = path.absolute()
     try:
         if directory is not None:
             os.chdir(directory)
-        return _check(path, _read_settings(settings))
+        return (_graph if graph else _check)(path, _read_settings(settings))
     except HeadgateError as error:
         lines = author_lines(error.__cause__ or error, path)
         told = bool(lines) and lines[-1] in str(error)
@@ -48,6 +51,11 @@ def _read_settings(text: str) -> Settings:
     if not isinstance(given, dict):
         raise BadConfiguration(f"the settings {text!r} are no JSON object")
     return Settings(given)
+
+
+def _graph(path: Path, settings: Settings) -> Verdict:
+    job, _ = load_job(path)
+    return {"ok": True, "plan": describe_graph(graph_plan(job), settings), "warnings": []}
 
 
 def _check(path: Path, settings: Settings) -> Verdict:
@@ -93,11 +101,12 @@ def main() -> int:
     parser.add_argument("job", type=Path)
     parser.add_argument("--settings", default="{}")
     parser.add_argument("--directory", type=Path)
+    parser.add_argument("--graph", action="store_true")
     arguments = parser.parse_args()
     verdict_to = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what the job prints, Spark's JVM included
     with contextlib.redirect_stdout(sys.stderr):
-        verdict = check(arguments.job, arguments.settings, arguments.directory)
+        verdict = check(arguments.job, arguments.settings, arguments.directory, graph=arguments.graph)
     with verdict_to:
         verdict_to.write(json.dumps(verdict, default=str) + "\n")
     return 0 if verdict["ok"] else 2

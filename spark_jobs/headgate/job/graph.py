@@ -13,8 +13,10 @@ if TYPE_CHECKING:
 
     from headgate.sink.base import Sink
     from headgate.source.base import Source
+    from headgate.step.connected import ConnectedOperator
     from headgate.step.operators import KeyedOperator
 
+# `new_chain`: an author wants it to go at a pace of its own, behind a channel.
 ArrowFunction = Callable[["pa.RecordBatch"], "pa.RecordBatch"]
 
 
@@ -40,6 +42,7 @@ class TransformVertex:
     name: str
     function: Callable[[Any], Any]
     inputs: tuple[VertexUid, ...]
+    new_chain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,7 @@ class KeyedVertex:
     operator: KeyedOperator
     inputs: tuple[VertexUid, ...]
     former_uids: tuple[VertexUid, ...] = ()
+    new_chain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,7 @@ class ArrowVertex:
     name: str
     function: ArrowFunction
     inputs: tuple[VertexUid, ...]
+    new_chain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,7 @@ class SinkVertex:
     sink: Sink
     inputs: tuple[VertexUid, ...]
     former_uids: tuple[VertexUid, ...] = ()
+    new_chain: bool = False
 
     @property
     def storage_uid(self) -> VertexUid:
@@ -78,9 +84,31 @@ class SinkVertex:
         return first_uid(self.uid, self.former_uids)
 
 
+@dataclass(frozen=True, slots=True)
+class UnionVertex:
+    """The records of several streams of one schema, in no order between them."""
+
+    uid: VertexUid
+    name: str
+    inputs: tuple[VertexUid, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectedVertex:
+    """A stateful step over two inputs that share their keys' state; the second may be broadcast."""
+
+    uid: VertexUid
+    name: str
+    keys: tuple[tuple[str, ...], tuple[str, ...] | None]
+    """Of each input; None: it is broadcast."""
+    operator: ConnectedOperator
+    inputs: tuple[VertexUid, VertexUid]
+    former_uids: tuple[VertexUid, ...] = ()
+
+
 def first_uid(uid: VertexUid, former: tuple[VertexUid, ...]) -> VertexUid:
     """The uid that a vertex had first; `former` names the others, oldest first."""
     return former[0] if former else uid
 
 
-Vertex = SourceVertex | TransformVertex | KeyedVertex | ArrowVertex | SinkVertex
+Vertex = SourceVertex | TransformVertex | KeyedVertex | ArrowVertex | SinkVertex | UnionVertex | ConnectedVertex

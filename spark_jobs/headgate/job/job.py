@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 from headgate.job.graph import (
     ArrowFunction,
     ArrowVertex,
+    ConnectedVertex,
     KeyedVertex,
     SinkVertex,
     SourceVertex,
     TransformVertex,
+    UnionVertex,
     Vertex,
 )
 from headgate_contract.errors import JobInvalid
@@ -85,9 +87,28 @@ class Job:
 class Stream:
     """The records that leave a vertex."""
 
-    def __init__(self, job: Job, vertex: VertexUid) -> None:
+    def __init__(self, job: Job, vertex: VertexUid, *, new_chain: bool = False) -> None:
         self._job = job
         self._vertex = vertex
+        self._new_chain = new_chain
+
+    def start_new_chain(self) -> Stream:
+        """What follows goes at a pace of its own, behind a channel: what stands before does not wait for it."""
+        return Stream(self._job, self._vertex, new_chain=True)
+
+    def union(self, *others: Stream, uid: str | None = None, name: str | None = None) -> Stream:
+        """These records and those of `others`, which have the same columns; in no order between the streams."""
+        inputs = (self, *others)
+        for other in others:
+            _check_joins(self._job, f"union with {self._vertex!r}", other, Stream)
+        if len({each._vertex for each in inputs}) < max(len(inputs), 2):
+            raise JobInvalid(f"union with {self._vertex!r} needs other streams, and each once")
+        own = VertexUid(uid) if uid else self._job._derived_uid(self._vertex, "union")
+        return Stream(self._job, self._job._add(UnionVertex(own, name or own, tuple(each._vertex for each in inputs))))
+
+    def broadcast(self) -> BroadcastStream:
+        """For `connect`: each record is told to all subtasks of the step."""
+        return BroadcastStream(self._job, self._vertex)
 
     def transform(self, function: Callable[[Any], Any], *, uid: str | None = None, name: str | None = None) -> Stream:
         """Apply any DataFrame -> DataFrame function that keeps no state in Spark: select, filter, explode, a join.
@@ -98,14 +119,16 @@ class Stream:
         if not callable(function):
             raise JobInvalid(f"transform behind {self._vertex!r} needs a function of a DataFrame, not {function!r}")
         own = VertexUid(uid) if uid else self._job._derived_uid(self._vertex, "transform")
-        return Stream(self._job, self._job._add(TransformVertex(own, name or own, function, (self._vertex,))))
+        vertex = TransformVertex(own, name or own, function, (self._vertex,), self._new_chain)
+        return Stream(self._job, self._job._add(vertex))
 
     def map_arrow(self, function: ArrowFunction, *, uid: str | None = None, name: str | None = None) -> Stream:
         """Apply a function of one Arrow record batch in the step's own task; it must keep nothing between calls."""
         if not callable(function):
             raise JobInvalid(f"map_arrow behind {self._vertex!r} needs a function of a record batch, not {function!r}")
         own = VertexUid(uid) if uid else self._job._derived_uid(self._vertex, "map")
-        return Stream(self._job, self._job._add(ArrowVertex(own, name or own, function, (self._vertex,))))
+        vertex = ArrowVertex(own, name or own, function, (self._vertex,), self._new_chain)
+        return Stream(self._job, self._job._add(vertex))
 
     def key_by(self, *columns: str) -> KeyedStream:
         """Partition by these columns: all records of a key meet the same state."""
@@ -113,7 +136,7 @@ class Stream:
             raise JobInvalid(f"key_by behind {self._vertex!r} needs names of columns, not {columns!r}")
         if len(set(columns)) != len(columns):
             raise JobInvalid(f"key_by behind {self._vertex!r} names a column twice: {', '.join(columns)}")
-        return KeyedStream(self._job, self._vertex, columns)
+        return KeyedStream(self._job, self._vertex, columns, new_chain=self._new_chain)
 
     def sink(self, uid: str, sink: Sink, *, name: str | None = None, former_uids: Sequence[str] = ()) -> None:
         """Send the records to `sink`."""
@@ -122,16 +145,28 @@ class Stream:
         if not isinstance(sink, SinkBase):
             raise JobInvalid(f"sink {uid!r} of job {self._job.name!r} is not one of headgate.sinks: {sink!r}")
         former = _former(uid, former_uids)
-        self._job._add(SinkVertex(VertexUid(uid), name or uid, sink, (self._vertex,), former))
+        self._job._add(SinkVertex(VertexUid(uid), name or uid, sink, (self._vertex,), former, self._new_chain))
 
 
 class KeyedStream:
     """A stream partitioned by key: where state is."""
 
-    def __init__(self, job: Job, vertex: VertexUid, columns: tuple[str, ...]) -> None:
+    def __init__(self, job: Job, vertex: VertexUid, columns: tuple[str, ...], *, new_chain: bool = False) -> None:
         self._job = job
         self._vertex = vertex
         self._columns = columns
+        self._new_chain = new_chain
+
+    def connect(self, other: KeyedStream | BroadcastStream) -> ConnectedStreams:
+        """Two inputs of one step: by keys that mean the same, or the other one told to all subtasks."""
+        _check_joins(self._job, f"connect with {self._vertex!r}", other, (KeyedStream, BroadcastStream))
+        if isinstance(other, KeyedStream) and len(other._columns) != len(self._columns):
+            raise JobInvalid(
+                f"connect: {self._vertex!r} has the keys {', '.join(self._columns)} "
+                f"and {other._vertex!r} {', '.join(other._columns)}",
+                hint="both sides share the state of a key: give them the same number of key columns",
+            )
+        return ConnectedStreams(self._job, self, other)
 
     def aggregate(
         self, uid: str, *, name: str | None = None, former_uids: Sequence[str] = (), **aggregates: Aggregate
@@ -172,8 +207,65 @@ class KeyedStream:
 
     def _keyed(self, uid: str, name: str | None, operator: Any, former_uids: Sequence[str]) -> Stream:
         former = _former(uid, former_uids)
-        vertex = KeyedVertex(VertexUid(uid), name or uid, self._columns, operator, (self._vertex,), former)
+        vertex = KeyedVertex(
+            VertexUid(uid), name or uid, self._columns, operator, (self._vertex,), former, self._new_chain
+        )
         return Stream(self._job, self._job._add(vertex))
+
+
+class BroadcastStream:
+    """A stream of which every subtask is to know all: rules, prices, a model."""
+
+    def __init__(self, job: Job, vertex: VertexUid) -> None:
+        self._job = job
+        self._vertex = vertex
+
+
+class ConnectedStreams:
+    """Two streams before one step."""
+
+    def __init__(self, job: Job, first: KeyedStream, second: KeyedStream | BroadcastStream) -> None:
+        self._job = job
+        self._first = first
+        self._second = second
+
+    def process(
+        self,
+        uid: str,
+        first: ProcessFunction,
+        second: ProcessFunction,
+        *,
+        output: pa.Schema,
+        state: Mapping[str, pa.Schema],
+        operator_state: Mapping[str, str] | None = None,
+        finish: FinishFunction | None = None,
+        name: str | None = None,
+        former_uids: Sequence[str] = (),
+    ) -> Stream:
+        """Run `first` over each micro-batch of the first input and `second` over each of the second, on one state.
+
+        Both are functions of (rows, keyed), as that of `process` is, and return Tables of the same schema. Which input
+        comes when is left to chance. Of an input that is broadcast `keyed` has no keys: its function writes operator
+        state of kind broadcast, which the first one reads from the next micro-batch on.
+        """
+        from headgate.step.connected import ConnectedOperator
+
+        second_keys = self._second._columns if isinstance(self._second, KeyedStream) else None
+        operator = ConnectedOperator.of(
+            uid, (first, second), output, state, operator_state, finish, broadcast=second_keys is None
+        )
+        former = _former(uid, former_uids)
+        keys = (self._first._columns, second_keys)
+        inputs = (self._first._vertex, self._second._vertex)
+        vertex = ConnectedVertex(VertexUid(uid), name or uid, keys, operator, inputs, former)
+        return Stream(self._job, self._job._add(vertex))
+
+
+def _check_joins(job: Job, what: str, other: Any, kinds: Any) -> None:
+    if not isinstance(other, kinds):
+        raise JobInvalid(f"{what}: {other!r} is no stream that can stand there")
+    if other._job is not job:
+        raise JobInvalid(f"{what}: the other stream belongs to job {other._job.name!r}", hint="take one of this job")
 
 
 def _former(uid: str, former_uids: Sequence[str]) -> tuple[VertexUid, ...]:

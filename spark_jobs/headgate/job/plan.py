@@ -8,6 +8,7 @@ from typing import Any
 
 from headgate.job.graph import ArrowVertex, KeyedVertex, SinkVertex, SourceVertex, TransformVertex, Vertex
 from headgate.job.job import Job
+from headgate.job.tasks import graph_plan
 from headgate_contract.errors import JobInvalid
 from headgate_contract.ids import VertexUid
 from headgate_contract.settings import Settings
@@ -47,6 +48,7 @@ def linear_plan(job: Job) -> LinearPlan:
     _check_no_loose_ends(job)
     paths = [_path_to(job, sink) for sink in sinks]
     trunk = _trunk(job, paths)
+    _check_one_task(job)
     return LinearPlan(
         job.name,
         sources[0],
@@ -57,6 +59,16 @@ def linear_plan(job: Job) -> LinearPlan:
             for sink, path in zip(sinks, paths, strict=True)
         ),
     )
+
+
+def _check_one_task(job: Job) -> None:
+    tasks = graph_plan(job)
+    if not tasks.is_linear:
+        raise JobInvalid(
+            f"job {job.name!r} is cut into {len(tasks.tasks)} tasks and {len(tasks.channels)} channels: "
+            "it can be planned and not run yet",
+            hint="`headgate plan` shows how; a job that runs is one chain from a source to its sinks",
+        )
 
 
 def _names(vertices: list[Any]) -> str:

@@ -1,0 +1,100 @@
+"""A job's tasks and channels as plain data, and what a barrier does at each: what `headgate plan` shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headgate.gate.channel import Capacity
+from headgate.gate.elements import ChannelId
+from headgate.job.graph import ConnectedVertex, KeyedVertex
+from headgate.job.tasks import GraphPlan, Task, TaskInput
+from headgate.state.key_groups import subtask_range
+from headgate_contract.settings import Settings
+
+Plain = dict[str, Any]
+
+
+def describe_graph(plan: GraphPlan, settings: Settings) -> Plain:
+    """Vertices in their chains, channels, parallelism, key groups."""
+    exactly_once = settings["execution.checkpointing.mode"] == "EXACTLY_ONCE"
+    return {
+        "job": plan.job,
+        "linear": plan.is_linear,
+        "max_parallelism": settings["pipeline.max-parallelism"],
+        "tasks": [_task(task, settings, exactly_once) for task in plan.tasks],
+        "channels": [_channel(plan, channel) for channel in plan.channels],
+    }
+
+
+def _task(task: Task, settings: Settings, exactly_once: bool) -> Plain:
+    parallelism = settings["parallelism.default"]
+    max_parallelism = settings["pipeline.max-parallelism"]
+    ranges = [subtask_range(subtask, parallelism, max_parallelism) for subtask in range(parallelism)]
+    return {
+        "uid": task.uid,
+        "inputs": [_input(each) for each in task.inputs],
+        "step": _step(task.step),
+        "parallelism": parallelism if task.step is not None else None,
+        "key_groups": [[groups.start, groups.end] for groups in ranges] if task.step is not None else [],
+        "ends": [
+            *(
+                {"functions": [each.uid for each in end.functions], "sink": end.vertex.uid, "channels": []}
+                for end in task.sinks
+            ),
+            *(
+                {
+                    "functions": [each.uid for each in end.functions],
+                    "sink": None,
+                    "channels": list(map(str, end.channels)),
+                }
+                for end in task.channels
+            ),
+        ],
+        "barrier": _barrier(task, exactly_once),
+    }
+
+
+def _input(each: TaskInput) -> Plain:
+    return {
+        "producer": each.producer,
+        "source": each.source is not None,
+        "channel": None if each.channel is None else str(each.channel),
+        "transforms": [vertex.uid for vertex in each.transforms],
+        "port": each.port,
+    }
+
+
+def _step(step: KeyedVertex | ConnectedVertex | None) -> Plain | None:
+    if step is None:
+        return None
+    if isinstance(step, KeyedVertex):
+        return {"uid": step.uid, "keys": [list(step.keys)], "state": step.operator.state_names}
+    keys = [None if keys is None else list(keys) for keys in step.keys]
+    return {"uid": step.uid, "keys": keys, "state": step.operator.first.state_names}
+
+
+def _barrier(task: Task, exactly_once: bool) -> str:
+    if task.is_fused:
+        return "passes between two micro-batches"
+    if len(task.inputs) == 1:
+        return "passes when everything before it has been processed"
+    if exactly_once:
+        return "an input that has brought it is held back until all have"
+    return "passes when all inputs have brought it; nothing is held back, and what came behind it may be in the state"
+
+
+def _channel(plan: GraphPlan, channel: ChannelId) -> Plain:
+    capacity = Capacity()
+    written = plan.written(channel)
+    return {
+        "id": str(channel),
+        "written": written,
+        "holds": "files that the task before it writes" if written else "micro-batches that the source has handed over",
+        "elements": capacity.elements,
+        "bytes": capacity.bytes,
+        "barrier": (
+            "stands behind what has been put before it"
+            if written
+            else "stands behind what the source has handed over; nothing of it is ever written"
+        ),
+    }
