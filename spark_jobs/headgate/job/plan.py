@@ -8,18 +8,10 @@ from typing import Any
 
 from headgate.job.graph import ArrowVertex, KeyedVertex, SinkVertex, SourceVertex, TransformVertex, Vertex
 from headgate.job.job import Job
-from headgate.job.tasks import graph_plan
+from headgate.job.tasks import SinkEnd, graph_plan
 from headgate_contract.errors import JobInvalid
 from headgate_contract.ids import VertexUid
 from headgate_contract.settings import Settings
-
-
-@dataclass(frozen=True, slots=True)
-class SinkEnd:
-    """A sink and the Arrow functions between the chain's step and it."""
-
-    vertex: SinkVertex
-    functions: tuple[ArrowVertex, ...]
 
 
 @dataclass(frozen=True, slots=True)
