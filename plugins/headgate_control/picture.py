@@ -13,14 +13,14 @@ def as_text(plan: Plan) -> str:
     """Each task with its chain, then the channels."""
     tasks, channels = plan["tasks"], plan["channels"]
     parts = [_number(tasks, "task"), _number(channels, "channel"), f"{plan['max_parallelism']} key groups"]
-    lines = [f"job {plan['job']}: {', '.join(parts)}"]
+    lines = [f"job {plan['job']}: {', '.join(parts)}{'' if plan['runs'] else '; it cannot be deployed yet'}"]
     for task in tasks:
         lines += ["", f"task {task['uid']}", *(f"  {line}" for line in _task(task))]
     for channel in channels:
         lines += [
             "",
             f"channel {channel['id']}",
-            f"  holds    {channel['holds']}: up to {channel['elements']}, or {_size(channel['bytes'])}",
+            f"  holds    {channel['holds']}: up to {channel['elements']} of them, or {_size(channel['bytes'])}",
             f"  barrier  {channel['barrier']}",
         ]
     return "\n".join(lines)
@@ -35,9 +35,9 @@ def _task(task: Plan) -> Iterator[str]:
         yield f"reads    {'source ' if each['source'] else ''}{each['producer']}{way}{port}{chain}"
     step = task["step"]
     if step is not None:
-        keys = " and ".join("everything" if keys is None else ", ".join(keys) for keys in step["keys"])
-        state = f", state {', '.join(step['state'])}" if step["state"] else ""
-        yield f"step     {step['uid']} by {keys}{state}"
+        keys = " and ".join("a broadcast" if keys is None else ", ".join(keys) for keys in step["keys"])
+        states = [*step["state"], *(f"{name} ({kind})" for name, kind in step["operator_state"].items())]
+        yield f"step     {step['uid']} by {keys}{', state ' if states else ''}{', '.join(states)}"
         groups = ", ".join(f"{first}-{last}" for first, last in task["key_groups"])
         yield f"         {_number(range(task['parallelism']), 'subtask')}, key groups {groups}"
     for end in task["ends"]:

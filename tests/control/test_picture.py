@@ -55,7 +55,7 @@ def test_the_plan_is_told_without_a_root_and_without_spark(job: Path) -> None:
     told = plan(str(job), "--set", "pipeline.max-parallelism=8")
     assert told.code == 0, told.err
     assert told.out.rstrip().splitlines() == [
-        "job orders: 2 tasks, 3 channels, 8 key groups",
+        "job orders: 2 tasks, 3 channels, 8 key groups; it cannot be deployed yet",
         "",
         "task price",
         "  reads    source orders by channel orders->price, input 1 -> parse",
@@ -74,15 +74,15 @@ def test_the_plan_is_told_without_a_root_and_without_spark(job: Path) -> None:
         "  barrier  passes when everything before it has been processed",
         "",
         "channel orders->price",
-        "  holds    micro-batches that the source has handed over: up to 8, or 256 MiB",
+        "  holds    micro-batches that the source has handed over: up to 8 of them, or 256 MiB",
         "  barrier  stands behind what the source has handed over; nothing of it is ever written",
         "",
         "channel prices->price",
-        "  holds    micro-batches that the source has handed over: up to 8, or 256 MiB",
+        "  holds    micro-batches that the source has handed over: up to 8 of them, or 256 MiB",
         "  barrier  stands behind what the source has handed over; nothing of it is ever written",
         "",
         "channel price->totals",
-        "  holds    files that the task before it writes: up to 8, or 256 MiB",
+        "  holds    files that the task before it writes: up to 8 of them, or 256 MiB",
         "  barrier  stands behind what has been put before it",
     ]
 
@@ -115,6 +115,18 @@ def test_a_job_that_cannot_be_planned_is_told_by_its_own_error(tmp_path: Path) -
     assert "cannot be read" in plan(str(tmp_path / "none.py")).all
 
 
+def test_a_broadcast_input_and_operator_state_are_told(tmp_path: Path) -> None:
+    (tmp_path / "rules.py").write_text(
+        JOB.replace('connect(prices.key_by("item"))', "connect(prices.broadcast())").replace(
+            '"last": NUMBERED}', '"last": NUMBERED}, operator_state={"rules": "broadcast"}'
+        )
+    )
+    assert (
+        "  step     price by item and a broadcast, state last, rules (broadcast)"
+        in plan(str(tmp_path / "rules.py")).out.splitlines()
+    )
+
+
 def test_a_union_without_a_step_is_a_vertex_of_its_own_in_the_picture() -> None:
     task = {
         "uid": "a.union1",
@@ -128,7 +140,7 @@ def test_a_union_without_a_step_is_a_vertex_of_its_own_in_the_picture() -> None:
         "ends": [{"functions": [], "sink": "out", "channels": []}],
         "barrier": "an input that has brought it is held back until all have",
     }
-    found = {"job": "j", "max_parallelism": 128, "tasks": [task], "channels": []}
+    found = {"job": "j", "runs": False, "max_parallelism": 128, "tasks": [task], "channels": []}
     dot = as_dot(found).splitlines()
     assert '  "a" -> "a.union1" [style=dashed];' in dot
     assert '  "a.union1" -> "out";' in dot

@@ -19,7 +19,7 @@ def describe_graph(plan: GraphPlan, settings: Settings) -> Plain:
     exactly_once = settings["execution.checkpointing.mode"] == "EXACTLY_ONCE"
     return {
         "job": plan.job,
-        "linear": plan.is_linear,
+        "runs": plan.is_linear,
         "max_parallelism": settings["pipeline.max-parallelism"],
         "tasks": [_task(task, settings, exactly_once) for task in plan.tasks],
         "channels": [_channel(plan, channel) for channel in plan.channels],
@@ -67,10 +67,14 @@ def _input(each: TaskInput) -> Plain:
 def _step(step: KeyedVertex | ConnectedVertex | None) -> Plain | None:
     if step is None:
         return None
-    if isinstance(step, KeyedVertex):
-        return {"uid": step.uid, "keys": [list(step.keys)], "state": step.operator.state_names}
-    keys = [None if keys is None else list(keys) for keys in step.keys]
-    return {"uid": step.uid, "keys": keys, "state": step.operator.first.state_names}
+    operator = step.operator.first if isinstance(step, ConnectedVertex) else step.operator
+    keys: tuple[tuple[str, ...] | None, ...] = step.keys if isinstance(step, ConnectedVertex) else (step.keys,)
+    return {
+        "uid": step.uid,
+        "keys": [None if each is None else list(each) for each in keys],
+        "state": operator.state_names,
+        "operator_state": {name: kind.value for name, kind in operator.operator_states.items()},
+    }
 
 
 def _barrier(task: Task, exactly_once: bool) -> str:

@@ -100,7 +100,7 @@ class Stream:
         """These records and those of `others`, which have the same columns; in no order between the streams."""
         inputs = (self, *others)
         for other in others:
-            _check_joins(self._job, f"union with {self._vertex!r}", other, Stream)
+            _check_joins(self._job, f"union with {self._vertex!r}", other, (Stream,), "a Stream")
         if len({each._vertex for each in inputs}) < max(len(inputs), 2):
             raise JobInvalid(f"union with {self._vertex!r} needs other streams, and each once")
         own = VertexUid(uid) if uid else self._job._derived_uid(self._vertex, "union")
@@ -159,7 +159,8 @@ class KeyedStream:
 
     def connect(self, other: KeyedStream | BroadcastStream) -> ConnectedStreams:
         """Two inputs of one step: by keys that mean the same, or the other one told to all subtasks."""
-        _check_joins(self._job, f"connect with {self._vertex!r}", other, (KeyedStream, BroadcastStream))
+        needed = "a KeyedStream, by key_by, or a BroadcastStream, by broadcast()"
+        _check_joins(self._job, f"connect with {self._vertex!r}", other, (KeyedStream, BroadcastStream), needed)
         if isinstance(other, KeyedStream) and len(other._columns) != len(self._columns):
             raise JobInvalid(
                 f"connect: {self._vertex!r} has the keys {', '.join(self._columns)} "
@@ -261,9 +262,9 @@ class ConnectedStreams:
         return Stream(self._job, self._job._add(vertex))
 
 
-def _check_joins(job: Job, what: str, other: Any, kinds: Any) -> None:
+def _check_joins(job: Job, what: str, other: Any, kinds: tuple[type[Any], ...], needed: str) -> None:
     if not isinstance(other, kinds):
-        raise JobInvalid(f"{what}: {other!r} is no stream that can stand there")
+        raise JobInvalid(f"{what}: a {type(other).__name__} cannot stand there", hint=f"give it {needed}")
     if other._job is not job:
         raise JobInvalid(f"{what}: the other stream belongs to job {other._job.name!r}", hint="take one of this job")
 

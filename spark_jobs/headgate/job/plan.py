@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from headgate.job.graph import ArrowVertex, KeyedVertex, SinkVertex, SourceVertex, TransformVertex, Vertex
+from headgate.job.graph import ConnectedVertex, KeyedVertex, SinkVertex, SourceVertex, TransformVertex
 from headgate.job.job import Job
 from headgate.job.tasks import SinkEnd, graph_plan
 from headgate_contract.errors import JobInvalid
@@ -26,90 +25,24 @@ class LinearPlan:
 
 
 def linear_plan(job: Job) -> LinearPlan:
-    """The one chain of `job`. Raises JobInvalid, naming the vertex, for a graph that is none."""
-    sources = [vertex for vertex in job.vertices.values() if isinstance(vertex, SourceVertex)]
-    sinks = [vertex for vertex in job.vertices.values() if isinstance(vertex, SinkVertex)]
-    if not sources:
-        raise JobInvalid(f"job {job.name!r} has no source", hint="add one with job.source(...)")
-    if not sinks:
-        raise JobInvalid(f"job {job.name!r} has no sink", hint="end the stream with .sink(...)")
-    if len(sources) > 1:
+    """The one chain of `job`. Raises JobInvalid for a graph that is cut into more, or into none."""
+    graph = graph_plan(job)
+    if not graph.is_linear:
         raise JobInvalid(
-            f"job {job.name!r} has {len(sources)} sources ({_names(sources)})", hint="a linear job has one"
+            f"job {job.name!r} is cut into {_number(len(graph.tasks), 'task')} and "
+            f"{_number(len(graph.channels), 'channel')}: it can be planned, and not run yet",
+            hint="`headgate plan` shows where; what runs is one chain: a source, DataFrame code, one keyed step, "
+            "map_arrow behind it, sinks",
         )
-    _check_no_loose_ends(job)
-    paths = [_path_to(job, sink) for sink in sinks]
-    trunk = _trunk(job, paths)
-    _check_one_task(job)
-    return LinearPlan(
-        job.name,
-        sources[0],
-        tuple(vertex for vertex in trunk if isinstance(vertex, TransformVertex)),
-        next((vertex for vertex in trunk if isinstance(vertex, KeyedVertex)), None),
-        tuple(
-            SinkEnd(sink, tuple(vertex for vertex in path if isinstance(vertex, ArrowVertex)))
-            for sink, path in zip(sinks, paths, strict=True)
-        ),
-    )
+    (task,) = graph.tasks
+    (only,) = task.inputs
+    assert only.source is not None
+    assert not isinstance(task.step, ConnectedVertex)
+    return LinearPlan(job.name, only.source, only.transforms, task.step, task.sinks)
 
 
-def _check_one_task(job: Job) -> None:
-    tasks = graph_plan(job)
-    if not tasks.is_linear:
-        raise JobInvalid(
-            f"job {job.name!r} is cut into {len(tasks.tasks)} tasks and {len(tasks.channels)} channels: "
-            "it can be planned and not run yet",
-            hint="`headgate plan` shows how; a job that runs is one chain from a source to its sinks",
-        )
-
-
-def _names(vertices: list[Any]) -> str:
-    return ", ".join(vertex.uid for vertex in vertices)
-
-
-def _check_no_loose_ends(job: Job) -> None:
-    used = Counter(uid for vertex in job.vertices.values() for uid in vertex.inputs)
-    for vertex in job.vertices.values():
-        if not isinstance(vertex, SinkVertex) and not used[vertex.uid]:
-            raise JobInvalid(
-                f"nothing reads what vertex {vertex.uid!r} of job {job.name!r} makes", hint="send it to a sink"
-            )
-
-
-def _path_to(job: Job, sink: SinkVertex) -> list[Vertex]:
-    """The vertices from the source to `sink`."""
-    path: list[Vertex] = [sink]
-    while path[0].inputs:
-        path.insert(0, job.vertices[path[0].inputs[0]])
-    return path
-
-
-def _trunk(job: Job, paths: list[list[Vertex]]) -> list[Vertex]:
-    """The DataFrame code and the step that all sinks share, in order."""
-    trunks: list[list[Vertex]] = []
-    for path in paths:
-        inner = path[1:-1]
-        keyed = [vertex for vertex in inner if isinstance(vertex, KeyedVertex)]
-        if len(keyed) > 1:
-            raise JobInvalid(
-                f"job {job.name!r} has two keyed steps in a row ({_names(keyed)})", hint="a linear job has one"
-            )
-        arrow_seen = False
-        for vertex in inner:
-            if isinstance(vertex, ArrowVertex):
-                arrow_seen = True
-            elif isinstance(vertex, TransformVertex) and keyed and inner.index(vertex) > inner.index(keyed[0]):
-                raise JobInvalid(
-                    f"DataFrame code ({vertex.uid}) behind the keyed step {keyed[0].uid!r}", hint="use map_arrow there"
-                )
-            elif arrow_seen:
-                raise JobInvalid(
-                    f"{vertex.uid!r} stands behind an Arrow function", hint="put map_arrow last, before the sinks"
-                )
-        trunks.append([vertex for vertex in inner if not isinstance(vertex, ArrowVertex)])
-    if any(trunk != trunks[0] for trunk in trunks):
-        raise JobInvalid(f"job {job.name!r} branches before its step", hint="a linear job may branch only behind it")
-    return trunks[0]
+def _number(count: int, noun: str) -> str:
+    return f"{count or 'no'} {noun}{'s' if count > 1 else ''}"
 
 
 def describe(plan: LinearPlan, settings: Settings) -> dict[str, Any]:

@@ -231,33 +231,37 @@ def step_without_a_reader(job: headgate.Job) -> None:
     finish(lines)
 
 
+NOT_YET = "it can be planned, and not run yet; `headgate plan` shows where; what runs is one chain"
 BAD: dict[str, tuple[Callable[[headgate.Job], object], str]] = {
     "nothing at all": (lambda job: None, "job 'j' has no source; add one with job.source"),
     "no sink": (lambda job: counted(lines_of(job)), "job 'j' has no sink; end the stream with .sink"),
-    "two sources": (two_sources, r"job 'j' has 2 sources \(a, b\); a linear job has one"),
+    "two sources": (two_sources, f"job 'j' is cut into 2 tasks and no channel: {NOT_YET}"),
     "a loose end": (loose_transform, "nothing reads what vertex 'nowhere' of job 'j' makes; send it to a sink"),
     "a step that nobody reads": (step_without_a_reader, "nothing reads what vertex 'counts' of job 'j' makes"),
     "two steps in a row": (
         lambda job: finish(counted(counted(lines_of(job)), "again")),
-        r"job 'j' has two keyed steps in a row \(counts, again\); a linear job has one",
+        f"job 'j' is cut into 2 tasks and 1 channel: {NOT_YET}",
     ),
     "DataFrame code behind the step": (
         lambda job: finish(counted(lines_of(job)).transform(same, uid="late")),
-        r"DataFrame code \(late\) behind the keyed step 'counts'; use map_arrow there",
+        f"job 'j' is cut into 2 tasks and 1 channel: {NOT_YET}",
     ),
     "DataFrame code behind an Arrow function": (
         lambda job: finish(lines_of(job).map_arrow(same).transform(same, uid="late")),
-        "'late' stands behind an Arrow function; put map_arrow last, before the sinks",
+        f"job 'j' is cut into 2 tasks and 1 channel: {NOT_YET}",
     ),
     "a step behind an Arrow function": (
         lambda job: finish(counted(lines_of(job).map_arrow(same))),
-        "'counts' stands behind an Arrow function; put map_arrow last, before the sinks",
+        f"job 'j' is cut into 2 tasks and 1 channel: {NOT_YET}",
     ),
     "a branch before the step": (
         branch_before_the_step,
-        "job 'j' branches before its step; a linear job may branch only behind it",
+        f"job 'j' is cut into 3 tasks and 2 channels: {NOT_YET}",
     ),
-    "a branch with a step and one without": (one_branch_with_a_step, "job 'j' branches before its step"),
+    "a branch with a step and one without": (
+        one_branch_with_a_step,
+        f"job 'j' is cut into 2 tasks and 1 channel: {NOT_YET}",
+    ),
 }
 
 

@@ -191,10 +191,14 @@ REFUSED: dict[str, tuple[Callable[[headgate.Job], object], str]] = {
         "'both' of job 'j' reads 's' twice",
     ),
     "a union with itself": (lambda job: source(job).union(), "union with 's' needs other streams, and each once"),
-    "a union with no stream": (lambda job: source(job).union("b"), "'b' is no stream that can stand there"),
+    "a union with no stream": (lambda job: source(job).union("b"), "a str cannot stand there; give it a Stream"),
     "a union with a keyed stream": (
         lambda job: source(job).union(source(job, "b").key_by("key")),
-        "is no stream that can stand there",
+        "a KeyedStream cannot stand there; give it a Stream",
+    ),
+    "a second input without keys": (
+        lambda job: source(job).key_by("a").connect(source(job, "b")),
+        "a Stream cannot stand there; give it a KeyedStream, by key_by, or a BroadcastStream, by broadcast()",
     ),
     "another job's stream": (
         lambda job: source(job).union(source(headgate.Job("k"), "b")),
@@ -254,7 +258,7 @@ def test_a_job_of_several_tasks_is_planned_and_not_run_yet(what: str) -> None:
     job = headgate.Job("j")
     NOT_YET[what](job)
     assert graph_plan(job).tasks
-    with pytest.raises(JobInvalid):
+    with pytest.raises(JobInvalid, match="it can be planned, and not run yet"):
         linear_plan(job)
 
 
@@ -270,7 +274,12 @@ def test_the_description_tells_what_a_barrier_does_at_each_task_and_channel() ->
     both, again = found["tasks"]
     assert both["barrier"] == "an input that has brought it is held back until all have"
     assert again["barrier"] == "passes when everything before it has been processed"
-    assert both["step"] == {"uid": "both", "keys": [["key"], ["key"]], "state": ["seen"]}
+    assert both["step"] == {
+        "uid": "both",
+        "keys": [["key"], ["key"]],
+        "state": ["seen"],
+        "operator_state": {},
+    }
     assert both["key_groups"] == [[0, 7], [8, 15]]
     assert {each["id"]: each["written"] for each in found["channels"]} == {
         "a->both": False,
