@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -84,6 +85,7 @@ class SimulatedLife:
         self.stop_again_at = self.look_at = 0
         self._pools: list[Turns] = []
         self._finishing: Task | None = None
+        self._afterwards: deque[Afterwards] = deque()
         self._watched: dict[CheckpointId, tuple[PendingCheckpoint, PendingState]] = {}
         self.next_checkpoint = setup.next_checkpoint
         self.has_run = False
@@ -123,6 +125,7 @@ class SimulatedLife:
             done=self.setup.done_before(),
         )
         self.host.spawn("coordinator", self._coordinate)
+        self.host.spawn("asynchronous phases", self._run_afterwards)
         self.ear.first_look(self.setup.restored)  # before a micro-batch can fail again, as production's life does
         self._post_stop()
         self._engine = self.host.spawn("engine", self._run_batches)
@@ -274,7 +277,14 @@ class SimulatedLife:
                 self.host.say(action)
             afterwards = self._perform(action)
             if afterwards is not None:
-                afterwards()
+                self._afterwards.append(afterwards)
+
+    def _run_afterwards(self) -> None:
+        """A thread of its own here: in production a batch that asks for leave takes in messages before, or beside it."""
+        while not self.ended:
+            self.host.pause("waits for barriers that have passed", lambda: bool(self._afterwards) or self.ended)
+            if self._afterwards and not self.ended:
+                self._afterwards.popleft()()
 
     def _watch(self) -> None:
         """Count what has become of the checkpoints."""
