@@ -56,8 +56,8 @@ format: $(STAMP) ## format the code and mend what ruff can mend
 	$(VENV)/bin/ruff format .
 
 .PHONY: test
-test: $(STAMP) ## every test but the slow ones, pure ones first (ARGS="tests/contract -k slot" for some)
-	$(PY) -m pytest -m "not slow" --durations=10 $(if $(ARGS),$(ARGS),--pure-coverage --spec-summary)
+test: $(STAMP) ## every test but the slow ones, in two runs beside each other (ARGS="tests/contract -k slot" for some)
+	$(PY) $(if $(ARGS),-m pytest -m "not slow" --durations=10 $(ARGS),scripts/all_tests.py)
 
 .PHONY: test-pure
 test-pure: $(STAMP) ## the tests that need no Spark, Airflow or server, with their branch coverage

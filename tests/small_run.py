@@ -50,6 +50,9 @@ class SmallRun:
         (self.root / name).write_text(textwrap.dedent(text))
 
     def pytest(self, *arguments: str, ci: bool = True) -> subprocess.CompletedProcess[str]:
+        return self.python("-m", "pytest", *arguments, ci=ci)
+
+    def python(self, *arguments: str, ci: bool = True) -> subprocess.CompletedProcess[str]:
         environment = os.environ | {"CI": "true" if ci else "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-        command = [sys.executable, "-m", "pytest", *arguments]
+        command = [sys.executable, *arguments]
         return subprocess.run(command, cwd=self.root, env=environment, capture_output=True, text=True, check=False)

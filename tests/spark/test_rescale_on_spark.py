@@ -11,8 +11,15 @@ from tests.crash.rescaling import PARALLELISMS, FlowingStream
 pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(600)]
 
 
-@pytest.mark.parametrize("savepoint", [False, True], ids=["checkpoint", "savepoint"])
-@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+@pytest.mark.parametrize(
+    ("backend", "savepoint"),
+    [
+        pytest.param("rocksdb", False, id="rocksdb-checkpoint"),
+        pytest.param("hashmap", True, id="hashmap-savepoint"),
+        pytest.param("hashmap", False, id="hashmap-checkpoint", marks=pytest.mark.slow),
+        pytest.param("rocksdb", True, id="rocksdb-savepoint", marks=pytest.mark.slow),
+    ],
+)
 def test_f154_f157_rescaled_on_spark_each_key_has_one_owner_and_the_output_is_exact(
     tmp_path: Path, backend: str, savepoint: bool
 ):

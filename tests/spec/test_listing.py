@@ -101,12 +101,19 @@ def test_what_is_not_as_it_should_be_fails_the_run(small_run: SmallRun, why: str
 
 
 @pytest.mark.e2e
-def test_a_summary_runs_everything_says_what_is_not_covered_and_fails_for_it_too(small_run: SmallRun) -> None:
+def test_several_runs_are_summed_up_and_what_none_of_them_covers_fails(small_run: SmallRun) -> None:
     small_run.write("tests/test_some.py", "def test_f1_first(): pass\n\ndef test_without_a_number(): pass\n")
-    shown = small_run.pytest("--spec-summary")
-    assert shown.returncode == 1, shown.stdout
-    assert "2 passed" in shown.stdout
-    last = shown.stdout[shown.stdout.index("2 passed") :].splitlines()[1:]
-    assert last[:2] == ["F2    What is second.", "      not covered: no test that covers it passed"]
-    assert last[-1] == "spec: 1 of 2 covered"
-    assert "What is first" not in shown.stdout
+    small_run.write("tests/test_others.py", "def test_f2_second(): pass\n")
+    small_run.write("tests/test_bad.py", "def test_f2_also(): assert False\n")
+    for name, code in (("some", 0), ("others", 0), ("bad", 1)):
+        shown = small_run.pytest(f"tests/test_{name}.py", "--spec-notes", f"{name}.json")
+        assert (shown.returncode, "spec:" in shown.stdout) == (code, False), shown.stdout
+    both = small_run.python("-m", "tests.spec.listing", "some.json", "others.json")
+    assert (both.returncode, both.stdout) == (0, "spec: 2 of 2 covered\n")
+    for left in (["some.json"], ["some.json", "bad.json"]):
+        shown = small_run.python("-m", "tests.spec.listing", *left)
+        assert shown.returncode == 1, shown.stdout
+        last = shown.stdout.splitlines()
+        assert last[:2] == ["F2    What is second.", "      not covered: no test that covers it passed"]
+        assert last[-1] == "spec: 1 of 2 covered"
+        assert "What is first" not in shown.stdout

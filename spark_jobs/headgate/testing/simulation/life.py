@@ -280,7 +280,7 @@ class SimulatedLife:
                 self._afterwards.append(afterwards)
 
     def _run_afterwards(self) -> None:
-        """A thread of its own here: in production a batch that asks for leave takes in messages before, or beside it."""
+        """A thread of its own here: in production a batch that asks for leave may take in messages before it."""
         while not self.ended:
             self.host.pause("waits for barriers that have passed", lambda: bool(self._afterwards) or self.ended)
             if self._afterwards and not self.ended:
