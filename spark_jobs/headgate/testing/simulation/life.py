@@ -313,7 +313,8 @@ class SimulatedLife:
     # ---- the engine
 
     def _may_begin(self) -> bool:
-        if self.driver.batches == 0 or self.driver.reached >= self.model.records:
+        """In production who asks for leave stands behind whatever waits to be taken in: a stop, for instance."""
+        if self.driver.inbox or self.driver.batches == 0 or self.driver.reached >= self.model.records:
             return False
         return self.coordinator.may_begin and not self.coordinator.busy and not self.ended
 
