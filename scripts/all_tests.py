@@ -1,8 +1,7 @@
 """Every test but the slow ones, in two runs beside each other: `make test`.
 
-Each of two processors has a run of its own: one the pure tests, whose coverage is measured, and whole lives without
-Spark, which mostly wait; the other what starts Spark, Airflow and servers. Both print as they go. A line begins with
-the run's number.
+Each of two processors has a run of its own: one all that needs no Spark, beginning with the pure tests, whose
+coverage is measured; the other what starts Spark. Both print as they go. A line begins with the run's number.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ import threading
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parent.parent
-HEAVY = "spark or airflow or servers"
-RUNS = {"1": (f"not slow and not ({HEAVY})", "--pure-coverage"), "2": (f"not slow and ({HEAVY})",)}
+RUNS = {"1": ("not slow and not spark", "--pure-coverage"), "2": ("not slow and spark",)}
 
 
 def main() -> int:

@@ -44,7 +44,8 @@ def deployed(world: World) -> None:
 
 
 def running(world: World) -> None:
-    world.deployed()
+    """It runs, however long the test takes to look."""
+    world.deployed(heartbeat__timeout="1 min")
     world.started()
     world.beat()
 
