@@ -346,6 +346,7 @@ def test_a_driver_that_takes_in_records_behind_its_drain_breaks_a_law(monkeypatc
         driver.drain("last")
         stream.run()
         driver.batch()
+        stream.run()
         driver.trigger()
         with pytest.raises(AssertionError, match="generation 1 has taken in records behind its drain"):
             stream.run()
