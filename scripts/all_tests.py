@@ -12,48 +12,73 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parent.parent
-RUNS = {"1": ("not slow and not spark", "--pure-coverage"), "2": ("not slow and spark",)}
+RUNS: Mapping[str, Sequence[str]] = {
+    "1": ("-m", "not slow and not spark", "--durations=10", "--pure-coverage"),
+    "2": ("-m", "not slow and spark", "--durations=10"),
+}
+TEAR_DOWN_S = 60.0
+"""How long a run has to end its servers and drivers when somebody stops it."""
 
 
-def main() -> int:
+def run_all(repo: Path, runs: Mapping[str, Sequence[str]]) -> int:
+    """Each of `runs`, arguments of pytest by their name, then what they cover together; 1 if anything is wrong."""
     with tempfile.TemporaryDirectory(prefix="headgate-tests-notes-") as folder:
-        notes = {name: Path(folder) / f"{name}.json" for name in RUNS}
-        runs = {name: _start(notes[name], *arguments) for name, arguments in RUNS.items()}
+        notes = {name: Path(folder) / f"{name}.json" for name in runs}
+        started: dict[str, subprocess.Popen[str]] = {}
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
         printing = threading.Lock()
-        tellers = [threading.Thread(target=_tell, args=(name, run, printing)) for name, run in runs.items()]
         try:
-            for teller in tellers:
-                teller.start()
-            codes = {name: run.wait() for name, run in runs.items()}
-            for teller in tellers:
-                teller.join()
+            for name, arguments in runs.items():
+                started[name] = _start(repo, name, notes[name], arguments)
+                threading.Thread(target=_tell, args=(name, started[name], printing), daemon=True).start()
+            failed = [name for name, run in started.items() if run.wait()]
         finally:
-            for run in runs.values():
-                if run.poll() is None:
-                    os.killpg(run.pid, signal.SIGTERM)
-        if any(codes.values()):
-            print(f"tests: run {', '.join(name for name, code in codes.items() if code)} failed")
-            return 1
-        return subprocess.call([sys.executable, "-m", "tests.spec.listing", *map(str, notes.values())], cwd=REPO)
+            _stop(started.values())
+        for name in failed:
+            print(f"tests: run {name} failed")
+        noted = [str(path) for path in notes.values() if path.exists()]
+        covered = subprocess.call([sys.executable, "-m", "tests.spec.listing", *noted], cwd=repo)
+        return 1 if failed or covered or len(noted) < len(runs) else 0
 
 
-def _start(notes: Path, marks: str, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "pytest", "-m", marks, "--durations=10", "--spec-notes", str(notes), *arguments]
+def _start(repo: Path, name: str, notes: Path, arguments: Sequence[str]) -> subprocess.Popen[str]:
+    own = ("--spec-notes", str(notes), "-o", f"cache_dir=.pytest_cache/{name}")
     return subprocess.Popen(
-        command, cwd=REPO, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        [sys.executable, "-m", "pytest", *arguments, *own],
+        cwd=repo,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+        start_new_session=True,
     )
 
 
 def _tell(name: str, run: subprocess.Popen[str], printing: threading.Lock) -> None:
+    """Its lines. Should they not be taken any more, the run is not left waiting for that: its next line fails it."""
     assert run.stdout is not None
-    for line in run.stdout:
-        with printing:
-            print(f"{name}| {line}", end="", flush=True)
+    with run.stdout as lines, suppress(OSError):
+        for line in lines:
+            with printing:
+                print(f"{name}| {line.rstrip(chr(10))}", flush=True)
+
+
+def _stop(runs: Iterable[subprocess.Popen[str]]) -> None:
+    """As Ctrl-C would: each run tears down what it has started; what is left of it then is killed."""
+    left = [run for run in runs if run.poll() is None]
+    for run in left:
+        run.send_signal(signal.SIGINT)
+    for run in left:
+        with suppress(subprocess.TimeoutExpired):
+            run.wait(TEAR_DOWN_S)
+        with suppress(ProcessLookupError):
+            os.killpg(run.pid, signal.SIGKILL)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_all(REPO, RUNS))

@@ -1,4 +1,7 @@
-"""Lists the numbered behaviours with the tests of this run that passed and cover them; `make spec` asks for it."""
+"""Lists the numbered behaviours with the tests that passed and cover them; `make spec` asks for it.
+
+As a program it sums up several runs, each of which has noted its own: `python -m tests.spec.listing NOTES ...`.
+"""
 
 from __future__ import annotations
 
