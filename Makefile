@@ -22,6 +22,7 @@ BACKEND ?= both
 SECONDS ?= 60
 ROUNDS ?= 3
 BREAK ?=
+GRAPH ?=
 NUMBERS ?= all
 KEEP ?=
 ARGS ?=
@@ -84,8 +85,8 @@ crash-demo: $(STAMP) ## kill a driver KILLS times at moments from SEED and check
 	$(PY) scripts/crash_demo.py --seed $(SEED) --kills $(KILLS) --backend $(BACKEND) $(if $(BREAK),--break $(BREAK))
 
 .PHONY: crash-matrix
-crash-matrix: $(STAMP) ## kill a driver before and after each step of the protocol, on Spark (CELLS=rocksdb:*-slot, SEED=, BREAK=)
-	$(PY) scripts/crash_matrix.py --seed $(SEED) --cells '$(CELLS)' $(if $(BREAK),--break $(BREAK))
+crash-matrix: $(STAMP) ## kill a driver before and after each step of the protocol, on Spark (CELLS=rocksdb:*-slot, SEED=, BREAK=, GRAPH=1 with channels)
+	$(PY) scripts/crash_matrix.py --seed $(SEED) --cells '$(CELLS)' $(if $(GRAPH),--graph) $(if $(BREAK),--break $(BREAK))
 
 .PHONY: simulate
 simulate: $(STAMP) ## the protocol under faults, without Spark, SEEDS times (BREAK= plants a fault; ARGS="--seed 7 --trace" replays)
@@ -99,6 +100,10 @@ bench-quick: $(STAMP) ## a keyed count against the stateless floor, in one run
 bench-checkpoint: $(STAMP) ## what checkpoints cost a running stream, on an idle machine (SECONDS= of an arm in a round, ROUNDS=, BACKEND=hashmap|rocksdb)
 	PYTHONPATH=plugins:spark_jobs:. $(PY) -m benchmarks.checkpoint --seconds $(SECONDS) --rounds $(ROUNDS) \
 		$(if $(filter both,$(BACKEND)),,--backend $(BACKEND))
+
+.PHONY: bench-alignment
+bench-alignment: $(STAMP) ## what barriers cost where channels are full: aligned, unaligned, at least once
+	PYTHONPATH=plugins:spark_jobs:. $(PY) -m benchmarks.alignment $(ARGS)
 
 .PHONY: clean
 clean: ## remove what tools, tests and the demo left behind (not .venv)

@@ -25,17 +25,17 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.one_life import SharedSession, counting_job, live
 from headgate.coordinator.messages import StoreSnapshot
-from headgate.driver.engine import EngineSetup, MicroBatch
+from headgate.driver.engine import EngineSetup, Json, MicroBatch
 from headgate.driver.ledger import Ledger
 from headgate.spark.session import start_session
 from headgate.step.task import StepAck, StepTask
-from headgate_contract.ids import CheckpointId
+from headgate_contract.ids import CheckpointId, VertexUid
 from headgate_contract.measures import CheckpointCost, Measures
 from headgate_contract.settings import Settings
 from headgate_contract.store_local import LocalStore
@@ -144,7 +144,7 @@ class WatchedEngine(SharedSession):
         self._enough = enough
         self._filled = math.inf
 
-    def begin(self, position: dict[str, object], handler: Callable[[MicroBatch], None]) -> None:
+    def begin(self, positions: Mapping[VertexUid, Json], handler: Callable[[MicroBatch], None]) -> None:
         turn = self._turn
 
         def watched(batch: MicroBatch) -> None:
@@ -153,7 +153,7 @@ class WatchedEngine(SharedSession):
             turn.batches[-1].end = now()
             self._open_or_close(turn.batches[-1].end)
 
-        super().begin(position, watched)
+        super().begin(positions, watched)
 
     def run(self, batch: MicroBatch, task: StepTask) -> list[StepAck]:
         self._turn.batches[-1].leave = now()

@@ -17,7 +17,7 @@ from headgate.driver.loop import switch_threads_often
 from headgate.driver.points import KillPoints
 from headgate.driver.pulse import Heart
 from headgate.driver.setup import LifeSetup
-from headgate.job.plan import linear_plan
+from headgate.job.tasks import graph_plan
 from headgate.spark.engine import SparkEngine
 from headgate_contract.catalogue import read_catalogue
 from headgate_contract.heartbeats import StreamState
@@ -78,7 +78,7 @@ def live(
     )
     slots = slot_log(store, STREAM)
     slots.append(None, started)
-    plan = linear_plan(job)
+    plan = graph_plan(job)
     lives: list[Lives] = []
     setup = EngineSetup(
         stream=STREAM, generation=Generation(1), plan=plan, settings=settings, directory=base / "engine"

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,10 +21,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from benchmarks.one_life import SharedSession, counting_job, live
-from headgate.driver.engine import EngineSetup, MicroBatch
-from headgate.job.plan import linear_plan
+from headgate.driver.engine import EngineSetup, Json, MicroBatch
+from headgate.job.tasks import graph_plan
 from headgate.spark.chain import SUBTASK, add_key, apply_transforms
 from headgate.spark.session import start_session
+from headgate_contract.ids import VertexUid
 from headgate_contract.settings import Settings
 
 WARM_UP = 3
@@ -40,14 +41,14 @@ class TimedEngine(SharedSession):
         self._batches = batches
         self._enough = enough
 
-    def begin(self, position: dict[str, object], handler: Callable[[MicroBatch], None]) -> None:
+    def begin(self, positions: Mapping[VertexUid, Json], handler: Callable[[MicroBatch], None]) -> None:
         def timed(batch: MicroBatch) -> None:
             handler(batch)
             self.ends.append(time.perf_counter())
             if len(self.ends) == self._batches:
                 self._enough()
 
-        super().begin(position, timed)
+        super().begin(positions, timed)
 
 
 def headgate_round(base: Path, settings: Settings, rows: int, keys: int, batches: int) -> list[float]:
@@ -59,11 +60,15 @@ def headgate_round(base: Path, settings: Settings, rows: int, keys: int, batches
 def floor_round(base: Path, settings: Settings, rows: int, keys: int, batches: int) -> list[float]:
     """The same micro-batches and shuffle with a step that keeps nothing."""
     session = start_session("bench", settings, base / "engine")
-    plan = linear_plan(counting_job(rows, keys))
+    plan = graph_plan(counting_job(rows, keys))
     parallelism = settings["parallelism.default"]
     source = session.readStream.format("rate-micro-batch").option("rowsPerBatch", rows)
     frame = source.option("numPartitions", session.sparkContext.defaultParallelism).load()
-    frame = add_key(plan, apply_transforms(plan, frame), parallelism, settings["pipeline.max-parallelism"])
+    (task,) = plan.tasks
+    (way,) = task.inputs
+    frame = add_key(
+        task.port(way), apply_transforms(way.transforms, frame), parallelism, settings["pipeline.max-parallelism"]
+    )
     ends: list[float] = []
     enough = threading.Event()
 

@@ -15,14 +15,16 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "plugins")]
 
 from headgate_contract.errors import HeadgateError  # noqa: E402
+from tests.crash.graph_matrix import GRAPH_CELLS, GraphCell, GraphCellRun  # noqa: E402
 from tests.crash.matrix import CELLS, Cell, CellRun  # noqa: E402
 
 
 def main() -> int:
     arguments = _arguments()
-    cells = [cell for cell in CELLS if any(fnmatchcase(str(cell), wanted) for wanted in arguments.cells.split(","))]
+    known = GRAPH_CELLS if arguments.graph else CELLS
+    cells = [cell for cell in known if any(fnmatchcase(str(cell), wanted) for wanted in arguments.cells.split(","))]
     if not cells:
-        print(f"no cell is named {arguments.cells}; there are: {', '.join(map(str, CELLS))}")
+        print(f"no cell is named {arguments.cells}; there are: {', '.join(map(str, known))}")
         return 2
     passed = sum(_passes(cell, arguments) for cell in cells)
     print(f"crash matrix: {len(cells)} cells, {passed} passed, {len(cells) - passed} failed")
@@ -35,6 +37,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--cells", default="*", help="some cells only: rocksdb:before-slot, *:after-*, several by comma"
     )
+    parser.add_argument("--graph", action="store_true", help="a job with channels: aligned:*, unaligned:*, timeout:*")
     parser.add_argument("--engine", choices=("spark", "stand-in"), default="spark")
     parser.add_argument("--break", dest="fault", default="", help="plant a fault: cells must then fail")
     parser.add_argument("--keep", action="store_true", help="leave the files of the cells that failed")
@@ -43,7 +46,8 @@ def _arguments() -> argparse.Namespace:
 
 def _passes(cell: Cell, arguments: argparse.Namespace) -> bool:
     base = Path(tempfile.mkdtemp(prefix=f"headgate-cell-{cell.backend}-{cell.point}-"))
-    run = CellRun(cell, base, engine=arguments.engine, seed=arguments.seed, fault=arguments.fault)
+    run_of = GraphCellRun if isinstance(cell, GraphCell) else CellRun
+    run = run_of(cell, base, engine=arguments.engine, seed=arguments.seed, fault=arguments.fault)
     began, ok = time.monotonic(), False
     try:
         said, ok = run.run(), True

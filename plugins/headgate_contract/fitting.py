@@ -31,6 +31,8 @@ class JobShape:
     parallelism: int = 1
     operator_states: Mapping[VertexUid, Mapping[str, OperatorStateKind]] = field(default_factory=dict)
     """Those that each keyed vertex declares."""
+    channels: AbstractSet[str] | None = None
+    """Between tasks, `producer->consumer`; None if the plan does not tell."""
 
     @classmethod
     def of(cls, plan: Mapping[str, Any], settings: Settings) -> JobShape:
@@ -48,6 +50,7 @@ class JobShape:
                 for each in vertices
                 if (declared := each.get("operator_state"))
             },
+            channels=set(plan["channels"]) if "channels" in plan else None,
         )
 
 
@@ -106,7 +109,12 @@ def fit(metadata: SnapshotMetadata, job: JobShape, committed: AbstractSet[Checkp
     gone = {**_state(metadata, job), **_positions(metadata, job)}
     if committed is not None:
         gone |= _output(metadata, job, committed)
-    why = _max_parallelism(metadata, job) or _operator_states(metadata, job) or _sources(metadata, job, gone)
+    why = (
+        _max_parallelism(metadata, job)
+        or _operator_states(metadata, job)
+        or _in_flight(metadata, job)
+        or _sources(metadata, job, gone)
+    )
     return Fit(metadata, gone, why)
 
 
@@ -123,8 +131,30 @@ def renamed(metadata: SnapshotMetadata, former: Mapping[VertexUid, VertexUid]) -
         metadata,
         sources=now(metadata.sources),
         vertices=now(metadata.vertices),
+        tasks={
+            uid: replace(task, inputs={_renamed(channel, former): held for channel, held in task.inputs.items()})
+            for uid, task in now(metadata.tasks).items()
+        },
         committables=tuple(CommittableGroup(group.id, now(group.sinks)) for group in metadata.committables),
     )
+
+
+def _renamed(channel: str, former: Mapping[VertexUid, VertexUid]) -> str:
+    ends = (VertexUid(uid) for uid in channel.split("->"))
+    return "->".join(former.get(uid, uid) for uid in ends)
+
+
+def _in_flight(metadata: SnapshotMetadata, job: JobShape) -> Misfit | None:
+    """Records on their way through a channel that the job does not have would never come to anybody."""
+    for task in metadata.tasks.values():
+        for channel, held in task.inputs.items():
+            batches = sum(bool(element.files) for element in held.in_flight)
+            if batches and job.channels is not None and channel not in job.channels:
+                return Misfit(
+                    f"it has {batches} micro-batches in flight in {channel}, and the job has no such channel",
+                    "change the job's graph behind a savepoint, whose barriers overtake nothing",
+                )
+    return None
 
 
 def _max_parallelism(metadata: SnapshotMetadata, job: JobShape) -> Misfit | None:

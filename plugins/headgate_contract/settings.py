@@ -162,6 +162,26 @@ OPTIONS = (
         "What a barrier promises for the state.",
     ),
     Option(
+        "execution.checkpointing.unaligned.enabled",
+        _boolean,
+        False,
+        "Whether barriers overtake what waits in channels, which then belongs to the checkpoint; savepoints never do.",
+        ("execution.checkpointing.unaligned",),
+    ),
+    Option(
+        "execution.checkpointing.aligned-checkpoint-timeout",
+        parse_duration,
+        Duration(0),
+        "With unaligned checkpoints: for how long a barrier waits before it begins to overtake; 0 is not at all.",
+        ("execution.checkpointing.alignment-timeout",),
+    ),
+    Option(
+        "execution.checkpointing.recover-without-channel-state.checkpoint-id",
+        _integer(-1),
+        -1,
+        "The checkpoint whose records in flight are left behind, and lost, in a restore from it; -1: none.",
+    ),
+    Option(
         "state.backend.type", _choice("hashmap", "rocksdb"), "hashmap", "Where working state lives.", ("state.backend",)
     ),
     Option("parallelism.default", _integer(1, 4096), 2, "How many subtasks a stateful vertex has."),
@@ -311,10 +331,25 @@ class Settings(Mapping[str, Any]):
                 f"({self['pipeline.max-parallelism']})",
                 hint="a subtask needs a key group at least",
             )
+        self._check_unaligned()
         first, longest = (self[f"restart-strategy.exponential-delay.{name}-backoff"] for name in ("initial", "max"))
         if first > longest:
             raise BadConfiguration(
                 f"restart-strategy.exponential-delay.initial-backoff ({first}) is above max-backoff ({longest})"
+            )
+
+    def _check_unaligned(self) -> None:
+        if not self["execution.checkpointing.unaligned.enabled"]:
+            return
+        if self["execution.checkpointing.mode"] != "EXACTLY_ONCE":
+            raise BadConfiguration(
+                "execution.checkpointing.unaligned.enabled needs execution.checkpointing.mode EXACTLY_ONCE",
+                hint="at least once no barrier waits for others: there is nothing to overtake",
+            )
+        if self["execution.checkpointing.max-concurrent-checkpoints"] > 1:
+            raise BadConfiguration(
+                "execution.checkpointing.unaligned.enabled allows one checkpoint at a time, "
+                f"max-concurrent-checkpoints is {self['execution.checkpointing.max-concurrent-checkpoints']}"
             )
 
 

@@ -125,6 +125,36 @@ class SourceState:
 
 
 @dataclass(frozen=True, slots=True)
+class InFlight:
+    """What a barrier has overtaken in a channel: a micro-batch of these files, or a watermark."""
+
+    rows: int = 0
+    files: tuple[StateHandle, ...] = ()
+    """None: a watermark."""
+    watermark_ms: int | None = None
+    """Without files: None is an idle producer."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputState:
+    """A channel into a task: how far it had come, and what was in flight in it, in order."""
+
+    watermark_ms: int | None = None
+    idle: bool = False
+    in_flight: tuple[InFlight, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskState:
+    """The inputs of one task of a job with channels."""
+
+    inputs: Mapping[str, InputState]
+    """By the channel's name, `producer->consumer`."""
+    watermark_ms: int | None = None
+    """What the task had been told."""
+
+
+@dataclass(frozen=True, slots=True)
 class CommittableGroup:
     """What the sinks staged between two barriers; its identity is (stream, id)."""
 
@@ -145,6 +175,8 @@ class SnapshotMetadata:
     """Only for people; decides nothing."""
     sources: Mapping[VertexUid, SourceState] = field(default_factory=dict)
     vertices: Mapping[VertexUid, VertexState] = field(default_factory=dict)
+    tasks: Mapping[VertexUid, TaskState] = field(default_factory=dict)
+    """Of a job with channels; a linear one has none."""
     committables: tuple[CommittableGroup, ...] = ()
     """All groups not yet noted as committed, oldest first; the last is this snapshot's own."""
     records: int = 0
@@ -161,6 +193,10 @@ class SnapshotMetadata:
                 yield from subtask.files
         for source in self.sources.values():
             yield from source.files
+        for task in self.tasks.values():
+            for each in task.inputs.values():
+                for element in each.in_flight:
+                    yield from element.files
 
     def encode(self) -> bytes:
         return wire.encode("snapshot", self)

@@ -13,7 +13,7 @@ def as_text(plan: Plan) -> str:
     """Each task with its chain, then the channels."""
     tasks, channels = plan["tasks"], plan["channels"]
     parts = [_number(tasks, "task"), _number(channels, "channel"), f"{plan['max_parallelism']} key groups"]
-    lines = [f"job {plan['job']}: {', '.join(parts)}{'' if plan['runs'] else '; it cannot be deployed yet'}"]
+    lines = [f"job {plan['job']}: {', '.join(parts)}"]
     for task in tasks:
         lines += ["", f"task {task['uid']}", *(f"  {line}" for line in _task(task))]
     for channel in channels:

@@ -12,7 +12,8 @@ import typer
 from typer.core import TyperGroup
 
 from headgate.job.loading import load_job
-from headgate.job.plan import guarantee, linear_plan
+from headgate.job.plan import guarantee
+from headgate.job.tasks import graph_plan
 from headgate_contract.settings import OPTIONS, Settings
 from headgate_control.cli import app
 from scripts.settings_table import PAGE, table, table_in
@@ -109,5 +110,5 @@ def test_the_first_job_of_the_readme_is_a_job(tmp_path: Path, monkeypatch: pytes
     blocks = [block["text"] for block in BLOCK.finditer((REPO / "README.md").read_text()) if block["kind"] == "python"]
     first = tmp_path / "first_job.py"
     first.write_text(blocks[0])
-    plan = linear_plan(load_job(first)[0])
+    plan = graph_plan(load_job(first)[0])
     assert guarantee(plan, Settings({"execution.checkpointing.interval": "5 s"}))["level"] == "exactly-once"

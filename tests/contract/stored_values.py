@@ -34,6 +34,8 @@ from headgate_contract.restore import ClaimMode, Rejected, RestoreFrom, Rollback
 from headgate_contract.snapshot import (
     CommittableGroup,
     ExternalizedCheckpointRetention,
+    InFlight,
+    InputState,
     SavepointOrigin,
     SnapshotKind,
     SnapshotMetadata,
@@ -41,6 +43,7 @@ from headgate_contract.snapshot import (
     SourceState,
     StateHandle,
     SubtaskState,
+    TaskState,
     VertexState,
 )
 
@@ -365,6 +368,24 @@ VALUES_3: dict[str, tuple[str, Any]] = {
     "heartbeat": (
         "heartbeat",
         replace(HEARTBEAT_2, progress=replace(HEARTBEAT_2.progress, restarts=3), given_up=True),
+    ),
+    "snapshot": (
+        "snapshot",
+        replace(
+            VALUES_2["snapshot"][1],
+            tasks={
+                VertexUid("counts"): TaskState(
+                    {
+                        "lines->counts": InputState(1_700_000_000_000),
+                        "words->counts": InputState(
+                            in_flight=(InFlight(3, (STATE_FILE,)), InFlight(watermark_ms=1_700_000_001_000), InFlight())
+                        ),
+                        "idlers->counts": InputState(idle=True),
+                    },
+                    1_700_000_000_000,
+                )
+            },
+        ),
     ),
 }
 """Those of version 3."""

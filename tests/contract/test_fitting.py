@@ -12,10 +12,14 @@ from headgate_contract.operator_state import OperatorState, OperatorStateKind
 from headgate_contract.settings import Settings
 from headgate_contract.snapshot import (
     CommittableGroup,
+    InFlight,
+    InputState,
     SnapshotKind,
     SnapshotMetadata,
     SnapshotRef,
     SourceState,
+    StateHandle,
+    TaskState,
     VertexState,
 )
 
@@ -188,3 +192,40 @@ def test_output_that_a_snapshot_from_elsewhere_carries_is_for_its_own_stream_to_
     own = SnapshotRef(TAKEN.id, TAKEN.kind, TAKEN.generation, "chk-3-g1", 1, "00")
     assert as_brought(TAKEN, own) == TAKEN
     assert as_brought(TAKEN, replace(own, foreign=True)) == replace(TAKEN, committables=())
+
+
+# ---- channels
+
+
+IN_FLIGHT = TaskState(
+    {
+        "a->b": InputState(in_flight=(InFlight(3, (StateHandle("f", "p", 1, "00"),)), InFlight(watermark_ms=5))),
+        "c->b": InputState(watermark_ms=7, in_flight=(InFlight(watermark_ms=7),)),
+    }
+)
+
+
+def with_channels(*channels: str, former: dict[str, str] | None = None) -> Fit:
+    shape = JobShape(
+        max_parallelism=TAKEN.max_parallelism,
+        keyed=set(TAKEN.vertices),
+        sources=dict.fromkeys(TAKEN.sources),
+        sinks={VertexUid("out")},
+        former={VertexUid(old): VertexUid(new) for old, new in (former or {}).items()},
+        channels=set(channels),
+    )
+    return fit(replace(TAKEN, tasks={VertexUid("b"): IN_FLIGHT}), shape, frozenset())
+
+
+def test_what_is_in_flight_in_a_channel_that_the_job_has_not_is_never_left_behind() -> None:
+    assert with_channels("a->b").refusal(()) is None, "a watermark without its channel is no loss"
+    refusal = with_channels("c->b").refusal([VertexUid("a"), VertexUid("b")])
+    assert refusal is not None
+    assert "1 micro-batches in flight in a->b" in str(refusal)
+    assert "savepoint" in str(refusal)
+
+
+def test_a_channel_is_found_under_the_uids_that_its_ends_have_now() -> None:
+    found = with_channels("a2->b2", former={"a": "a2", "b": "b2"})
+    assert found.refusal(()) is None
+    assert found.restored().tasks[VertexUid("b2")].inputs.keys() == {"a2->b2", "c->b2"}

@@ -18,6 +18,8 @@ VALUES: dict[str, Any] = {
     "execution.checkpointing.interval": "10 s",
     "execution.checkpointing.num-retained": "3",
     "execution.checkpointing.savepoint-dir": "s3://bucket/savepoints",
+    "execution.checkpointing.unaligned.enabled": "true",
+    "execution.checkpointing.aligned-checkpoint-timeout": "30 s",
     "state.backend.type": "rocksdb",
     "restart-strategy.type": "fixed-delay",
 }
@@ -157,6 +159,17 @@ class TestValues:
         [
             ({"heartbeat.interval": "20 s"}, r"heartbeat\.timeout \(20 s\) is not above heartbeat\.interval \(20 s\)"),
             ({"parallelism.default": 200}, r"parallelism\.default \(200\) is above pipeline\.max-parallelism \(128\)"),
+            (
+                {"execution.checkpointing.unaligned.enabled": "true", "execution.checkpointing.mode": "AT_LEAST_ONCE"},
+                r"unaligned\.enabled needs execution\.checkpointing\.mode EXACTLY_ONCE",
+            ),
+            (
+                {
+                    "execution.checkpointing.unaligned": "true",
+                    "execution.checkpointing.max-concurrent-checkpoints": 2,
+                },
+                r"allows one checkpoint at a time, max-concurrent-checkpoints is 2",
+            ),
             (
                 {"restart-strategy.exponential-delay.initial-backoff": "2 min"},
                 r"initial-backoff \(2 min\) is above max-backoff \(1 min\)",

@@ -55,7 +55,7 @@ def test_the_plan_is_told_without_a_root_and_without_spark(job: Path) -> None:
     told = plan(str(job), "--set", "pipeline.max-parallelism=8")
     assert told.code == 0, told.err
     assert told.out.rstrip().splitlines() == [
-        "job orders: 2 tasks, 3 channels, 8 key groups; it cannot be deployed yet",
+        "job orders: 2 tasks, 3 channels, 8 key groups",
         "",
         "task price",
         "  reads    source orders by channel orders->price, input 1 -> parse",
@@ -140,7 +140,7 @@ def test_a_union_without_a_step_is_a_vertex_of_its_own_in_the_picture() -> None:
         "ends": [{"functions": [], "sink": "out", "channels": []}],
         "barrier": "an input that has brought it is held back until all have",
     }
-    found = {"job": "j", "runs": False, "max_parallelism": 128, "tasks": [task], "channels": []}
+    found = {"job": "j", "max_parallelism": 128, "tasks": [task], "channels": []}
     dot = as_dot(found).splitlines()
     assert '  "a" -> "a.union1" [style=dashed];' in dot
     assert '  "a.union1" -> "out";' in dot

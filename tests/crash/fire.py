@@ -16,7 +16,7 @@ from headgate_contract.heartbeats import TERMINAL, Heartbeat, read_heartbeat
 from headgate_contract.ids import Generation, StreamName
 from headgate_contract.paths import METADATA
 from headgate_contract.restore import RestoreDecision, RestoreFrom
-from headgate_contract.snapshot import SnapshotMetadata, read_metadata
+from headgate_contract.snapshot import SnapshotMetadata, SnapshotRef, read_metadata
 from headgate_contract.store import open_store
 from headgate_control import Control
 from headgate_control.outcomes import Launched
@@ -103,8 +103,12 @@ class StreamUnderFire:
         """How many records the sources had handed over at the snapshot of a decision."""
         if not isinstance(decision, RestoreFrom):
             return 0
-        path = f"{decision.snapshot.folder}/{METADATA}"
-        return read_metadata(open_store(self.root).read(path), path).records
+        return self.metadata(decision.snapshot).records
+
+    def metadata(self, ref: SnapshotRef) -> SnapshotMetadata:
+        """What a snapshot holds."""
+        path = f"{ref.folder}/{METADATA}"
+        return read_metadata(open_store(self.root).read(path), path)
 
     def newest_snapshot_records(self) -> int:
         """How many records the newest completed snapshot has; it may be retired while we look."""
@@ -116,8 +120,7 @@ class StreamUnderFire:
 
     def newest_snapshot(self) -> SnapshotMetadata:
         """What the newest completed snapshot holds, of a stream that has ended."""
-        path = f"{self.catalogue().snapshots[0].folder}/{METADATA}"
-        return read_metadata(open_store(self.root).read(path), path)
+        return self.metadata(self.catalogue().snapshots[0])
 
     def beat(self, generation: int) -> Heartbeat | None:
         seen = read_heartbeat(open_store(self.root), StreamName(self.name), Generation(generation))

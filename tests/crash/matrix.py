@@ -15,7 +15,7 @@ from pathlib import Path
 
 from headgate_contract.paths import METADATA, StreamPaths
 from headgate_contract.restore import RestoreFrom
-from headgate_contract.snapshot import read_metadata
+from headgate_contract.snapshot import SnapshotMetadata, read_metadata
 from headgate_contract.store import open_store
 from headgate_control.outcomes import Launched
 from tests.crash.checker import check
@@ -31,13 +31,13 @@ _WORK_DONE = "after-commit"
 """Where the first life is killed if it is the second one's seeding that counts."""
 _PATIENCE_S = 120
 _FILES, _RECORDS_PER_FILE, _KEYS = 120, 100, 300
-_SETTINGS = {
+SETTINGS = {
     "execution.checkpointing.interval": "1 h",
     "execution.checkpointing.num-retained": "1",
     "heartbeat.interval": "200 ms",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # half of a cell is the start of two JVMs
 }
-_PACE = {"spark": "200 ms", "stand-in": "50 ms"}
+PACE = {"spark": "200 ms", "stand-in": "50 ms"}
 """Between two micro-batches: the records must not be gone before the kill."""
 
 
@@ -58,25 +58,36 @@ CELLS = tuple(Cell(backend, f"{side}-{step}") for backend, step, side in product
 class CellRun:
     """One cell's stream, below `base`; the seed chooses at which checkpoint it is killed."""
 
+    _margin = 0
+    """How many records more than the last one each checkpoint has at least."""
+
     def __init__(self, cell: Cell, base: Path, *, engine: str, seed: int, fault: str = "") -> None:
         self._cell = cell
         self._number = random.Random(f"{seed}/{cell}").choice((2, 3))
         self._seed = seed
-        self.stream = StreamUnderFire(
+        self.stream = self._stream(base, engine, {"HEADGATE_TEST_BREAK": fault})
+        self._running: Launched | None = None
+
+    def _stream(self, base: Path, engine: str, environment: dict[str, str]) -> StreamUnderFire:
+        return StreamUnderFire(
             base,
             engine=engine,
-            backend=cell.backend,
-            environment={"HEADGATE_TEST_BREAK": fault},
-            settings={**_SETTINGS, "headgate.trigger-interval": _PACE[engine]},
+            backend=self._cell.backend,
+            environment=environment,
+            settings={**SETTINGS, "headgate.trigger-interval": PACE[engine]},
             files_per_batch=1,
         )
-        self._running: Launched | None = None
+
+    def _write_input(self) -> int:
+        """All of it; how many records that is."""
+        records = _FILES * _RECORDS_PER_FILE
+        write_input(self.stream.given, seed=self._seed, records=records, files=_FILES, keys=_KEYS)
+        return records
 
     def run(self) -> str:
         """What happened. Raises AssertionError, or an error of the product, if the cell fails."""
         stream = self.stream
-        records = _FILES * _RECORDS_PER_FILE
-        write_input(stream.given, seed=self._seed, records=records, files=_FILES, keys=_KEYS)
+        records = self._write_input()
         stream.deploy({"HEADGATE_TEST_ENGINE": "stand-in"})  # the check of the job need not start Spark each time
         seeding = self._cell.point.endswith("-seed")
         reached = self._life_killed_at(_WORK_DONE if seeding else self._cell.point)
@@ -102,7 +113,7 @@ class CellRun:
         self._running = launched = stream.start_killed_at(point)
         reached = snapshot = 0
         for number in range(1, self._number + 1):
-            reached = self._records_beyond(launched, snapshot)
+            reached = self._records_beyond(launched, snapshot + self._margin)
             stream.control().checkpoint(stream.name, wait=number < self._number)
             snapshot = stream.newest_snapshot_records()
         stream.wait_killed(launched, point, _PATIENCE_S)
@@ -122,22 +133,36 @@ class CellRun:
 
     def _last_life(self, records: int, reached: int) -> str:
         stream = self.stream
-        stream.files_per_batch = _FILES
+        self._hurry()
         self._running = launched = stream.start()
         assert isinstance(launched.decision, RestoreFrom), f"it began anew: {launched.decision.reason}"
-        restored = stream.records_of(launched.decision)
+        held = stream.metadata(launched.decision.snapshot)
+        restored = held.records
         assert 0 < restored < records, f"the snapshot that was restored has {restored} of {records} records"
         stream.control().checkpoint(stream.name)
         stream.wait(launched.generation, lambda beat: beat.progress.records >= records, _PATIENCE_S)
         stream.control().stop(stream.name)
         wait_gone(launched.process.pid)
-        verdict = check(stream.given, stream.output)
-        assert verdict.ok, str(verdict)
+        verdict = self._verdict()
         left = leftovers(stream)
         assert not left, f"{len(left)} files are left that nobody names: {', '.join(left[:3])}"
         return (
-            f"{launched.decision.snapshot} restored, at least {max(0, reached - restored)} records replayed; {verdict}"
+            f"{launched.decision.snapshot} restored{self._more_of(held)}, at least {max(0, reached - restored)} "
+            f"records replayed; {verdict}"
         )
+
+    def _hurry(self) -> None:
+        """The last life need not go at a pace."""
+        self.stream.files_per_batch = _FILES
+
+    def _more_of(self, restored: SnapshotMetadata) -> str:
+        """What else there is to tell, and to require, of the snapshot that the last life began with."""
+        return ""
+
+    def _verdict(self) -> str:
+        verdict = check(self.stream.given, self.stream.output)
+        assert verdict.ok, str(verdict)
+        return str(verdict)
 
 
 def leftovers(stream: StreamUnderFire) -> list[str]:

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 
-def write_input(folder: Path, *, seed: int, records: int, files: int, keys: int) -> None:
-    """Write `records` records (id, key) into `files` files of unequal lengths, each appearing whole."""
+def write_input(folder: Path, *, seed: int, records: int, files: int, keys: int, first: int = 0) -> None:
+    """Write `records` records (id from `first` on, key) into `files` files of unequal lengths, each appearing whole."""
     random = np.random.default_rng(seed)
     folder.mkdir(parents=True, exist_ok=True)
-    ids = random.permutation(records).astype(np.int64)
+    ids = first + random.permutation(records).astype(np.int64)
     owners = np.minimum(random.zipf(1.2, records), keys).astype(np.int64)
     cuts = np.sort(random.choice(np.arange(1, records), files - 1, replace=False))
     for number, part in enumerate(np.split(np.arange(records), cuts)):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.crash.graph_matrix import GRAPH_CELLS, GraphCell, GraphCellRun
 from tests.crash.matrix import CELLS, Cell, CellRun, leftovers
 
 pytestmark = pytest.mark.e2e
@@ -42,6 +43,24 @@ def test_f137_f180_a_driver_killed_there_loses_and_leaves_nothing(tmp_path: Path
     for orphan in ("root/streams/numbers/shared/orphan", "out/_headgate/numbers/out/staged/orphan"):
         (tmp_path / orphan).touch()
     assert len(leftovers(run.stream)) == 2, "a file that nobody names would be seen"
+
+
+GRAPH_QUICK = ("unaligned:after-slot", "timeout:before-prepare", "unaligned:after-upload", "aligned:after-seed")
+
+
+def test_the_matrix_of_jobs_with_channels_has_every_step_in_each_way():
+    assert len({str(cell) for cell in GRAPH_CELLS}) == 54
+    assert {str(cell) for cell in GRAPH_CELLS} >= set(GRAPH_QUICK)
+    assert {cell.backend for cell in GRAPH_CELLS} == {"hashmap", "rocksdb"}
+
+
+@pytest.mark.parametrize("cell", [cell for cell in GRAPH_CELLS if str(cell) in GRAPH_QUICK], ids=str)
+def test_f137_a_job_with_channels_killed_there_loses_and_leaves_nothing(tmp_path: Path, cell: GraphCell):
+    run = GraphCellRun(cell, tmp_path, engine="stand-in", seed=7)
+    try:
+        assert run.run().count("0 lost, 0 doubled") == 2
+    finally:
+        run.end()
 
 
 def test_a_broken_protocol_fails_its_cell():

@@ -19,7 +19,7 @@ STEPS = """
 import json, os, sys
 from pathlib import Path
 import headgate
-from headgate.job.plan import linear_plan
+from headgate.job.tasks import graph_plan
 from headgate.spark.chain import add_key, check_schema, run_step
 from headgate.spark.session import start_session
 from headgate.step.operators import StepClock
@@ -30,7 +30,8 @@ work = Path(sys.argv[1])
 job = headgate.Job("moments")
 rows = job.source("rows", headgate.sources.files("in", format="json", schema="at TIMESTAMP, seen TIMESTAMP"))
 rows.key_by("at").aggregate("last", seen=headgate.max("seen")).sink("out", headgate.sinks.console(9))
-plan = linear_plan(job)
+plan = graph_plan(job)
+(port,) = (task.port(task.inputs[0]) for task in plan.tasks)
 session = start_session("moments", Settings({"spark.master": "local[1]"}), work / "spark")
 (work / "state" / "0").mkdir(parents=True)
 parent, shown = None, []
@@ -39,17 +40,17 @@ for epoch, (zone, seen) in enumerate([("Asia/Tokyo", 12), ("UTC", 14), ("America
     frame = session.sql(
         f"SELECT TIMESTAMP '2026-01-01 00:00:00Z' AS at, TIMESTAMP '2026-01-01 {seen}:00:00Z' AS seen"
     )
-    check_schema(plan, frame)
+    check_schema(port, frame)
     task = StepTask(
         identity=BatchIdentity(stream="moments", generation=1, restart=0, epoch=epoch, attempt=epoch),
         keyed=KeyedStage(
-            uid="last", operator=plan.keyed.operator, keys=plan.keyed.keys, parallelism=1, max_parallelism=16,
+            uid="last", operator=port.operator, keys=port.keys, parallelism=1, max_parallelism=16,
             backend="hashmap", directory=str(work / "state"), parents=(parent,),
         ),
         sinks=tuple(SinkStage(uid=end.vertex.uid, sink=end.vertex.sink) for end in plan.sinks),
         clock=StepClock(now_ms=0, seed=1),
     )
-    (ack,) = run_step(add_key(plan, frame, 1, 16), task)
+    (ack,) = run_step(add_key(port, frame, 1, 16), task)
     parent = ack.version
     shown.append(ack.sinks["out"][0]["preview"])
 print("SHOWN " + json.dumps(shown), flush=True)

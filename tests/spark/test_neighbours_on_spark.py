@@ -36,7 +36,7 @@ STEPS = """
 import sys
 from pathlib import Path
 from headgate.job.loading import load_job
-from headgate.job.plan import linear_plan
+from headgate.job.tasks import graph_plan
 from headgate.spark.chain import add_key, apply_transforms, run_step
 from headgate.spark.engine import _ship_job_by_value
 from headgate.spark.session import start_session
@@ -45,14 +45,16 @@ from headgate.step.task import BatchIdentity, KeyedStage, SinkStage, StepTask
 from headgate_contract.settings import Settings
 
 job, _ = load_job(Path(sys.argv[1]))
-plan, work = linear_plan(job), Path(sys.argv[2])
+plan, work = graph_plan(job), Path(sys.argv[2])
 _ship_job_by_value()
 session = start_session("neighbours", Settings({"spark.master": "local[1]"}), work / "spark")
 (work / "state" / "0").mkdir(parents=True)
-frame = add_key(plan, apply_transforms(plan, session.sql("SELECT 1 AS k, 7 AS x")), 1, 16)
-operator, sink = plan.keyed.operator, plan.sinks[0].vertex
+(task,), sink = plan.tasks, plan.sinks[0].vertex
+(way,) = task.inputs
+frame = apply_transforms(way.transforms, session.sql("SELECT 1 AS k, 7 AS x"))
+frame, operator = add_key(task.port(way), frame, 1, 16), task.operator
 keyed = KeyedStage(
-    uid=plan.keyed.uid, operator=operator, keys=("k",), parallelism=1, max_parallelism=16, backend="hashmap",
+    uid=task.uid, operator=operator, keys=("k",), parallelism=1, max_parallelism=16, backend="hashmap",
     directory=str(work / "state"), parents=(None,),
 )
 task = StepTask(

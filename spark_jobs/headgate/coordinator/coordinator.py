@@ -92,6 +92,10 @@ class Coordinator:
         """May a micro-batch begin now, or a periodic checkpoint? Not while the stream is ending."""
         return self.stop is None and self._doom is None and not self.ended
 
+    def pinned_files(self) -> frozenset[str]:
+        """The local files of channels that are still read: a chain has none."""
+        return frozenset()
+
     def next_deadline(self) -> int | None:
         """When `handle(Tick)` should come at the latest, or None: never a moment at which it would do nothing."""
         if self.ended or self._doom is not None:
@@ -224,19 +228,23 @@ class Coordinator:
                 break
             else:
                 self.requests.take()
-                actions.append(self._barrier(chosen, now_ms))
+                actions += self._barrier(chosen, now_ms)
         if self.stop is not None and self._last_barrier_due and not self.busy:
-            actions.append(self._last_barrier(self.stop, now_ms))
+            actions += self._last_barrier(self.stop, now_ms)
         return actions
 
-    def _last_barrier(self, stop: Stop, now_ms: int) -> Action:
+    def _last_barrier(self, stop: Stop, now_ms: int) -> list[Action]:
         """The stop's own; before that of a drain a last step, without records."""
         if stop.begins_to_finish():
             self.busy = True
             self._held_up.begin(stop.trigger, "the operators had not finished", now_ms)
-            return FinishOperators(cut=self.cut)
+            return self._finish()
         stop.barrier_waits = False
         return self._barrier(stop.trigger, now_ms)
+
+    def _finish(self) -> list[Action]:
+        """The last step of all operators; `busy` until it is done."""
+        return [FinishOperators(cut=self.cut)]
 
     @property
     def _last_barrier_due(self) -> bool:
@@ -265,15 +273,20 @@ class Coordinator:
         next_one = self.requests.look(self._load(), now_ms) if self.busy else None
         return self.requests.waiting if next_one is not None else []
 
-    def _barrier(self, trigger: Trigger, now_ms: int) -> Action:
+    def _barrier(self, trigger: Trigger, now_ms: int) -> list[Action]:
+        pending = self._begin(trigger, now_ms)
+        due_ms = max(trigger.due_ms, now_ms if self._held_up.since_ms is None else self._held_up.since_ms)
+        staged = self.output.barrier(pending.id)
+        return [pending.take(self.cut, self.participants, due_ms, staged=staged)]
+
+    def _begin(self, trigger: Trigger, now_ms: int) -> PendingCheckpoint:
+        """A checkpoint begins: it has its number, and waits for everybody's part."""
         checkpoint, self.next_id = self.next_id, self.next_id.next()
         if trigger.is_periodic:
             self.scheduler.again(now_ms)
-        staged = self.output.barrier(checkpoint)
         pending = PendingCheckpoint(checkpoint, trigger, self.cut, now_ms, set(self.participants))
         self.pending[checkpoint] = pending
-        due_ms = max(trigger.due_ms, now_ms if self._held_up.since_ms is None else self._held_up.since_ms)
-        return pending.take(staged, due_ms)
+        return pending
 
     # ---- acks
 

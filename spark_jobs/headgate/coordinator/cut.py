@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -41,6 +41,25 @@ class Cut:
             operator_states={**self.operator_states, **batch.operator_states},
             positions={**self.positions, **batch.positions},
             records=self.records + batch.records,
+        )
+
+    def of(self, vertices: Collection[VertexUid]) -> Cut:
+        """Only the state of these."""
+        return Cut(
+            epoch=self.epoch,
+            versions={uid: found for uid, found in self.versions.items() if uid in vertices},
+            operator_states={uid: found for uid, found in self.operator_states.items() if uid in vertices},
+        )
+
+    def plus(self, part: Cut) -> Cut:
+        """Put together with the part of others."""
+        return replace(
+            self,
+            epoch=max(self.epoch, part.epoch),
+            versions={**self.versions, **part.versions},
+            operator_states={**self.operator_states, **part.operator_states},
+            positions={**self.positions, **part.positions},
+            records=self.records + part.records,
         )
 
 

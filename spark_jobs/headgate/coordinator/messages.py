@@ -14,6 +14,7 @@ from headgate_contract.snapshot import (
     SnapshotKind,
     SnapshotRef,
     SourceState,
+    TaskState,
     VertexState,
 )
 
@@ -75,6 +76,7 @@ class Acknowledged:
     participant: str
     vertices: Mapping[VertexUid, VertexState] = field(default_factory=dict)
     sources: Mapping[VertexUid, SourceState] = field(default_factory=dict)
+    tasks: Mapping[VertexUid, TaskState] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +133,11 @@ class Tick:
     """Time has passed."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class TaskEvent:
+    """What happens between the tasks of a job with channels: see headgate.gate.messages."""
+
+
 Event = (
     Trigger
     | BatchBegun
@@ -144,6 +151,7 @@ Event = (
     | Cleaned
     | Cancel
     | Tick
+    | TaskEvent
 )
 
 # ---- actions
@@ -161,6 +169,12 @@ class TakeSnapshot:
     target: str | None = None
     due_ms: int = 0
     """From when on its barrier could have passed, but for the running step."""
+    parts: frozenset[str]
+    """Whose parts these are: of a job with channels a barrier passes each task at its own moment."""
+    in_flight: Mapping[str, tuple[Json, ...]] = field(default_factory=dict)
+    """What barriers have overtaken in the channels of a task."""
+    watermarks: Json = field(default_factory=dict)
+    """How far each input of the task has come."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,6 +196,7 @@ class StoreSnapshot:
     cut: Cut
     vertices: Mapping[VertexUid, VertexState]
     sources: Mapping[VertexUid, SourceState]
+    tasks: Mapping[VertexUid, TaskState] = field(default_factory=dict)
     groups: tuple[Group, ...]
     committed: tuple[CheckpointId, ...]
     retires: tuple[CheckpointId, ...]
@@ -244,6 +259,11 @@ class FailStream:
     cause: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class TaskAction:
+    """What a task of a job with channels is to do: see headgate.gate.messages."""
+
+
 Action = (
     TakeSnapshot
     | FinishOperators
@@ -254,6 +274,7 @@ Action = (
     | Reply
     | WriteStopped
     | FailStream
+    | TaskAction
 )
 
 

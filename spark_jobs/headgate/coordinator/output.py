@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from headgate.coordinator.cut import Group, Staged, StagedOutput
-from headgate_contract.ids import CheckpointId
+from headgate_contract.ids import CheckpointId, VertexUid
 
 
 @dataclass
@@ -34,11 +34,14 @@ class OutputOnItsWay:
     def stage(self, handles: Staged) -> None:
         self.staged = self.staged.plus(handles)
 
-    def barrier(self, checkpoint: CheckpointId) -> Staged:
-        """A barrier passes: all that its snapshot has to carry of its own."""
-        self.segments.append(Segment(checkpoint, self.staged))
-        self.staged = StagedOutput()
-        return self.group(checkpoint).sinks
+    def barrier(self, checkpoint: CheckpointId, sinks: Collection[VertexUid] | None = None) -> Staged:
+        """A barrier passes these sinks, or all: what its snapshot has to carry of theirs."""
+        handles = self.staged.handles
+        passed = {sink: staged for sink, staged in handles.items() if sinks is None or sink in sinks}
+        self.segments.append(Segment(checkpoint, StagedOutput(handles=passed)))
+        self.staged = StagedOutput(handles={sink: staged for sink, staged in handles.items() if sink not in passed})
+        own = self.group(checkpoint).sinks
+        return {sink: staged for sink, staged in own.items() if sinks is None or sink in sinks}
 
     def group(self, checkpoint: CheckpointId) -> Group:
         """Everything staged before this barrier that no completed snapshot has: a failed attempt's rolls on."""

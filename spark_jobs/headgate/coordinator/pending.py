@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headgate.coordinator.cut import Cut, Group, Staged
+from headgate.coordinator.cut import Cut, Group, Json, Staged
 from headgate.coordinator.messages import Acknowledged, StoreSnapshot, TakeSnapshot, Trigger
 from headgate_contract.ids import CheckpointId, VertexUid
-from headgate_contract.snapshot import ExternalizedCheckpointRetention, SourceState, VertexState
+from headgate_contract.snapshot import ExternalizedCheckpointRetention, SourceState, TaskState, VertexState
 
 
 class AckResult(enum.Enum):
@@ -45,6 +46,9 @@ class PendingCheckpoint:
     acknowledged: set[str] = field(default_factory=set)
     vertices: dict[VertexUid, VertexState] = field(default_factory=dict)
     sources: dict[VertexUid, SourceState] = field(default_factory=dict)
+    tasks: dict[VertexUid, TaskState] = field(default_factory=dict)
+    in_flight: dict[str, tuple[Json, ...]] = field(default_factory=dict)
+    """What its barriers have overtaken in channels."""
 
     @property
     def is_periodic(self) -> bool:
@@ -73,18 +77,31 @@ class PendingCheckpoint:
         self.acknowledged.add(ack.participant)
         self.vertices.update(ack.vertices)
         self.sources.update(ack.sources)
+        self.tasks.update(ack.tasks)
         return AckResult.SUCCESS
 
-    def take(self, staged: Staged, due_ms: int) -> TakeSnapshot:
-        """Its barrier passes."""
+    def take(
+        self,
+        cut: Cut,
+        parts: frozenset[str],
+        due_ms: int,
+        *,
+        staged: Staged | None = None,
+        in_flight: Mapping[str, tuple[Json, ...]] | None = None,
+        watermarks: Json | None = None,
+    ) -> TakeSnapshot:
+        """Its barrier passes those whose `parts` these are."""
         return TakeSnapshot(
             checkpoint=self.id,
             kind=self.trigger.kind,
             name=self.trigger.name,
-            cut=self.cut,
-            staged=staged,
+            cut=cut,
+            staged=staged or {},
             target=self.trigger.target,
             due_ms=due_ms,
+            parts=parts,
+            in_flight=in_flight or {},
+            watermarks=watermarks or {},
         )
 
     def store(
@@ -105,6 +122,7 @@ class PendingCheckpoint:
             cut=self.cut,
             vertices=self.vertices,
             sources=self.sources,
+            tasks=self.tasks,
             groups=groups,
             committed=committed,
             retires=retires,

@@ -23,6 +23,8 @@ class CheckpointOptions:
     retained: int = 1
     tolerable_failures: int = 0
     retention: ExternalizedCheckpointRetention = ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
+    overtakes_after_ms: int | None = None
+    """How long a periodic checkpoint's barriers wait before they overtake: 0 is not at all, None for ever."""
 
     @property
     def concurrent(self) -> int:
@@ -40,6 +42,9 @@ class CheckpointOptions:
             retained=settings[prefix + "num-retained"],
             tolerable_failures=settings[prefix + "tolerable-failed-checkpoints"],
             retention=ExternalizedCheckpointRetention(settings[prefix + "externalized-checkpoint-retention"]),
+            overtakes_after_ms=(
+                int(settings[prefix + "aligned-checkpoint-timeout"]) if settings[prefix + "unaligned.enabled"] else None
+            ),
         )
 
 

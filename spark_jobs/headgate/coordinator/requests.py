@@ -36,7 +36,8 @@ class Dropped:
 class CheckpointRequestDecider:
     """Keeps the requests that wait: savepoints first, then what a person asked for, then periodic ones.
 
-    Too many checkpoints under way put off all but savepoints; too many that are still being cleaned put off everything.
+    Too many checkpoints under way put off all but savepoints, and where barriers overtake, savepoints too: theirs never
+    do, and would stand in the way. Too many that are still being cleaned put off everything.
     A periodic one whose turn comes within the pause is dropped, not put off: the scheduler comes again.
     """
 
@@ -59,7 +60,8 @@ class CheckpointRequestDecider:
         if not self.waiting or load.cleaning > self.options.max_concurrent:
             return None
         first = self.waiting[0]
-        if not first.is_savepoint and load.running >= self.options.concurrent:
+        is_forced = first.is_savepoint and self.options.overtakes_after_ms is None
+        if not is_forced and load.running >= self.options.concurrent:
             return None
         if first.is_periodic and load.pause_until_ms is not None and now_ms < load.pause_until_ms:
             return Dropped(request=first, reason=CheckpointFailureReason.MINIMUM_TIME_BETWEEN_CHECKPOINTS)

@@ -21,7 +21,7 @@ from headgate.driver.points import KillPoints
 from headgate.driver.pulse import Heart
 from headgate.driver.setup import LifeSetup, own_launch
 from headgate.job.loading import load_job
-from headgate.job.plan import linear_plan
+from headgate.job.tasks import graph_plan
 from headgate_contract.catalogue import Catalogue, read_catalogue
 from headgate_contract.errors import Fenced, HeadgateError, LaunchFailed
 from headgate_contract.heartbeats import StreamState
@@ -101,7 +101,7 @@ def _setup(
     work: Path,
 ) -> LifeSetup:
     job, _ = load_job(Path(deployed.job), deployed.job_sha256)
-    plan = linear_plan(job)
+    plan = graph_plan(job)
     engine_setup = EngineSetup(
         stream=stream,
         generation=started.generation,

@@ -31,8 +31,11 @@ class _Attempt:
     """A snapshot under way, and the moments that are behind it."""
 
     action: TakeSnapshot
-    began_ms: float
+    """That of its first barrier to pass."""
     passed_ms: float
+    """When the last barrier so far had passed."""
+    snapshot_ms: float = 0.0
+    """For how long their passing has held up micro-batches, in all."""
     acknowledged_ms: float = 0.0
     parts: StoreSnapshot | None = None
     bytes: int = 0
@@ -45,6 +48,10 @@ class _Attempt:
                     yield from subtask.files
             for source in self.parts.sources.values():
                 yield from source.files
+            for task in self.parts.tasks.values():
+                for each in task.inputs.values():
+                    for element in each.in_flight:
+                        yield from element.files
 
 
 class CheckpointMeter:
@@ -66,7 +73,7 @@ class CheckpointMeter:
                 self._attempts[event.checkpoint].acknowledged_ms = began_ms
             for action in actions:
                 if isinstance(action, TakeSnapshot):
-                    self._attempts[action.checkpoint] = _Attempt(action, began_ms, began_ms)
+                    self._attempts.setdefault(action.checkpoint, _Attempt(action, began_ms)).passed_ms = began_ms
                 elif isinstance(action, StoreSnapshot) and action.checkpoint in self._attempts:
                     self._attempts[action.checkpoint].parts = action
 
@@ -75,8 +82,10 @@ class CheckpointMeter:
         now = now_ms()
         with self._lock:
             for action in actions:
-                if isinstance(action, TakeSnapshot) and action.checkpoint in self._attempts:
-                    self._attempts[action.checkpoint].passed_ms = now
+                attempt = self._attempts.get(action.checkpoint) if isinstance(action, TakeSnapshot) else None
+                if attempt is not None:
+                    attempt.snapshot_ms += now - attempt.passed_ms
+                    attempt.passed_ms = now
 
     def uploaded(self, checkpoint: CheckpointId, length: int) -> None:
         """A file was uploaded for this attempt."""
@@ -119,8 +128,8 @@ def _cost(attempt: _Attempt, ended_ms: float, full: int | None) -> CheckpointCos
         kind=action.kind,
         name=action.name,
         due_ms=clock.wall_ms() - round(ended_ms - action.due_ms),
-        barrier_ms=_round(attempt.began_ms - action.due_ms),
-        snapshot_ms=_round(attempt.passed_ms - attempt.began_ms),
+        barrier_ms=_round(attempt.passed_ms - attempt.snapshot_ms - action.due_ms),
+        snapshot_ms=_round(attempt.snapshot_ms),
         persist_ms=_round(persisted_ms - attempt.passed_ms),
         coordination_ms=_round(ended_ms - persisted_ms) if stored else 0.0,
         uploaded_bytes=attempt.bytes,

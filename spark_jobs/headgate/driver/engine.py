@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from headgate.job.plan import LinearPlan
+from headgate.job.tasks import GraphPlan, Task, TaskInput
 from headgate.source.positions import PositionBook
 from headgate.step.task import StepAck, StepTask
-from headgate_contract.ids import Generation, StreamName
+from headgate_contract.ids import Generation, StreamName, VertexUid
 from headgate_contract.settings import Settings
 
 Json = dict[str, Any]
@@ -21,10 +21,19 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """A micro-batch that the source hands over: the engine's own number, and whatever the engine reads it by."""
+    """A micro-batch that a source hands over: the engine's own number, and whatever the engine reads it by."""
 
     number: int
     content: Any
+    source: VertexUid
+
+
+@dataclass(frozen=True)
+class Written:
+    """A micro-batch that a task has written for others."""
+
+    directory: Path
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +42,7 @@ class EngineSetup:
 
     stream: StreamName
     generation: Generation
-    plan: LinearPlan
+    plan: GraphPlan
     settings: Settings
     directory: Path
     """Its private scratch folder, new in every generation."""
@@ -43,40 +52,49 @@ class EngineSetup:
 
 
 class Engine(ABC):
-    """Calls `handler` for one micro-batch after the other, from a thread of its own.
+    """Calls `handler` for one micro-batch of a source after the other, from a thread of each source's own.
 
     It is opened once and stopped once; in between it begins and halts once for each life.
     """
 
     @property
     @abstractmethod
-    def book(self) -> PositionBook:
-        """The positions of the source, in the life that has begun or is about to."""
+    def books(self) -> Mapping[VertexUid, PositionBook]:
+        """The positions of each source, in the life that has begun or is about to."""
 
     @abstractmethod
     def open(self) -> None:
         """Start what is slow to start, and check the plan against it; nothing if it is open. Raises JobInvalid."""
 
-    @property
     @abstractmethod
-    def schema(self) -> pa.Schema | None:
-        """The columns that reach the step, known when `open` has returned; None if only the records will tell."""
+    def schema(self, task: VertexUid) -> pa.Schema | None:
+        """The columns that reach the step of a task, by its first input, known when `open` has returned.
+
+        None if only the records will tell.
+        """
 
     @abstractmethod
-    def begin(self, position: Json, handler: Callable[[MicroBatch], None]) -> None:
-        """Hand over micro-batches from `position` on, by a query that nobody has used before."""
+    def begin(self, positions: Mapping[VertexUid, Json], handler: Callable[[MicroBatch], None]) -> None:
+        """Hand over the micro-batches of each source from its position on, by queries that nobody has used before."""
 
     @abstractmethod
     def run(self, batch: MicroBatch, task: StepTask) -> list[StepAck]:
-        """Run the step on the micro-batch, once; called by the handler, in the engine's thread."""
+        """Run the step on the micro-batch, once; called by the handler, or later in any thread."""
 
     @abstractmethod
-    def finish(self, task: StepTask) -> list[StepAck]:
-        """Run the step without records, for its operators to finish; in any thread, and no micro-batch runs then."""
+    def run_written(self, batch: Written, task: Task, way: TaskInput, step: StepTask) -> list[StepAck]:
+        """Run the step on what has come by `way`, once, in any thread."""
+
+    @abstractmethod
+    def finish(self, uid: VertexUid, task: StepTask) -> list[StepAck]:
+        """Run the step of the task of that uid without records, for its operators to finish.
+
+        In any thread, and no element of the task runs then.
+        """
 
     @abstractmethod
     def position_after(self, batch: MicroBatch) -> Json:
-        """S_n right behind the micro-batch; called by the handler, in the engine's thread, when the step is done."""
+        """S_n right behind the micro-batch; called once, by the handler, in the source's thread."""
 
     @abstractmethod
     def failure(self) -> str | None:
@@ -86,7 +104,7 @@ class Engine(ABC):
     def halt(self) -> bool:
         """Hand over nothing more, and forget the life's positions; False if that cannot be brought about.
 
-        When it returns True no step runs any more, `book` is a new one, and `begin` may be called again.
+        When it returns True no step runs any more, `books` are new ones, and `begin` may be called again.
         """
 
     @abstractmethod

@@ -222,6 +222,7 @@ class Ledger:
             created_ms=clock.wall_ms(),
             sources=action.sources,
             vertices=action.vertices,
+            tasks=action.tasks,
             committables=tuple(CommittableGroup(group.id, group.sinks) for group in action.groups),
             records=action.cut.records,
             watermark_ms=action.cut.watermark_ms,

@@ -10,10 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from headgate.coordinator.coordinator import Coordinator
-from headgate.coordinator.cut import Cut, Group
 from headgate.coordinator.messages import (
     Action,
-    BatchDone,
     BatchFailed,
     Committed,
     Event,
@@ -21,23 +19,25 @@ from headgate.coordinator.messages import (
     NotifyAborted,
     NotifyComplete,
     TakeSnapshot,
+    TaskAction,
     Trigger,
 )
 from headgate.coordinator.policy import CheckpointOptions
 from headgate.driver.checkpoint_meter import CheckpointMeter
-from headgate.driver.engine import MicroBatch
+from headgate.driver.graph_running import GraphRunning
 from headgate.driver.ledger import Ledger
-from headgate.driver.loop import Afterwards, CoordinatorLoop, StreamEnding, spare_collector
+from headgate.driver.loop import Afterwards, CoordinatorLoop, spare_collector
 from headgate.driver.pulse import Ear, Heart
 from headgate.driver.recovery_watch import RecoveryWatch
-from headgate.driver.restoring import Restorer
+from headgate.driver.restoring import Restored, Restorer
+from headgate.driver.running import ChainRunning, Means, Running
 from headgate.driver.setup import LifeSetup
 from headgate.driver.shared_state import SharedFiles
 from headgate.driver.snapshots import SnapshotTaker, participants
 from headgate.driver.steps import Steps
 from headgate.driver.sync_phase import SyncPhaseWatchdog
+from headgate.job.graph import ConnectedVertex, KeyedVertex
 from headgate.sink.base import SinkCommitter
-from headgate.state.versions import StateVersion, collect_garbage
 from headgate.state.vertex import StatefulVertex
 from headgate_contract.errors import StreamFailed
 from headgate_contract.heartbeats import Progress, StreamState
@@ -51,8 +51,6 @@ _LONGEST_DEAF_MS = 2000
 """The mailbox is looked at with each heartbeat, but not less often than this."""
 _PATIENCE_S = 30.0
 """How long the end of a life waits for what it has under way on storage."""
-_CLEARING_UP_MS = 10
-"""How long the workers of a batch may take to clear up behind it: meanwhile a barrier would wait for a processor."""
 _BETWEEN_STOPS_S = 5.0
 """Until a stop by signal whose last snapshot failed is tried again."""
 
@@ -83,14 +81,15 @@ class Life:
         self._stop = stop
         self._plan = setup.plan
         self._engine = setup.engine
-        self._source = setup.plan.source.uid
         self._generation: Generation = setup.started.generation
         self._ended = threading.Event()
         self._error: BaseException | None = None
         self._stop_posted = False
         self._stop_again_at = 0.0
-        self._vertex = self._stateful_vertex()
-        self._steps = Steps(setup, self._vertex)
+        self._vertices = {step.uid: self._stateful_vertex(step) for step in self._plan.steps}
+        self._channels = setup.work / "state" / f"r{setup.restart}.channels"
+        self._channels.mkdir(parents=True, exist_ok=True)
+        self._running = self._way_of_running()
         history = setup.catalogue.generations[0].launch  # it names the log itself, not only the stream
         self._sinks: Mapping[VertexUid, SinkCommitter] = {
             end.vertex.uid: end.vertex.sink.committer(setup.stream, end.vertex.storage_uid, self._generation, history)
@@ -99,8 +98,6 @@ class Life:
         self._shared = SharedFiles()
         self._folders: dict[CheckpointId, str] = {}
         self._meter = CheckpointMeter(self._note_cost)
-        self._batch_error: Exception | None = None
-        self._finishing: threading.Thread | None = None
         self._made = False
         """Whether there are a loop, a taker and an ear, which the end closes: a restore that fails has none."""
         self.next_checkpoint = setup.next_checkpoint
@@ -118,13 +115,12 @@ class Life:
         self._ledger = self._make_ledger()
         self._ledger.say(self._what, "ISSUED", f"{self._who}: {self._setup.decision.reason}")
         try:
-            cut, groups = self._restorer().restore()
-            self._start(cut, groups)
+            self._start(self._restorer().restore())
             self._wait()
         finally:
             self._end()
         if self._error is not None:
-            raise self._error from self._batch_error
+            raise self._error from self._running.error
 
     @property
     def _what(self) -> str:
@@ -147,33 +143,45 @@ class Life:
     def _restorer(self) -> Restorer:
         return Restorer(
             self._setup,
-            self._vertex,
+            self._vertices,
             self._sinks,
             self._shared,
             self._folders,
             self._ledger,
             self._heart,
             self._watch,
+            self._channels,
         )
 
     # ---- run
 
-    def _stateful_vertex(self) -> StatefulVertex | None:
-        keyed = self._plan.keyed
-        if keyed is None:
-            return None
+    def _stateful_vertex(self, step: KeyedVertex | ConnectedVertex) -> StatefulVertex:
         settings = self._setup.settings
-        directory = self._setup.work / "state" / f"r{self._setup.restart}" / keyed.uid
+        directory = self._setup.work / "state" / f"r{self._setup.restart}" / step.uid
         for subtask in range(settings["parallelism.default"]):
             (directory / str(subtask)).mkdir(parents=True, exist_ok=True)
         return StatefulVertex(
-            uid=keyed.uid,
-            name=keyed.name,
+            uid=step.uid,
+            name=step.name,
             parallelism=settings["parallelism.default"],
             max_parallelism=settings["pipeline.max-parallelism"],
             backend=settings["state.backend.type"],
             directory=directory,
         )
+
+    def _way_of_running(self) -> Running:
+        means = Means(
+            plan=self._plan,
+            engine=self._engine,
+            steps=Steps(self._setup, self._vertices, self._channels),
+            vertices=self._vertices,
+            heart=self._heart,
+            points=self._setup.points,
+            channels=self._channels,
+        )
+        if self._plan.is_linear:
+            return ChainRunning(means)
+        return GraphRunning(means, exactly_once=self._setup.settings["execution.checkpointing.mode"] == "EXACTLY_ONCE")
 
     def _make_ledger(self) -> Ledger:
         setup = self._setup
@@ -200,20 +208,20 @@ class Life:
             self._heart.note(lambda progress: replace(progress, last_committed=newest), soon=True)
         self._loop.post(event)
 
-    def _start(self, cut: Cut, groups: list[Group]) -> None:
-        setup = self._setup
-        coordinator = Coordinator(
+    def _start(self, restored: Restored) -> None:
+        setup, sources = self._setup, [source.uid for source in self._plan.sources]
+        chain = Coordinator(
             options=CheckpointOptions.of(setup.settings),
-            participants=participants(self._vertex, self._source, self._sinks),
-            cut=cut,
+            participants=participants(self._vertices, sources, self._sinks),
+            cut=restored.cut,
             next_id=setup.next_checkpoint,
             retained=[*reversed(setup.catalogue.snapshots), *(ref for ref in setup.catalogue.claimed if ref.foreign)],
             claimed=frozenset(ref.id for ref in setup.catalogue.claimed),
-            groups=groups,
+            groups=restored.groups,
             started_ms=CoordinatorLoop.now_ms(),
         )
-        self._coordinator = coordinator
-        self._loop = CoordinatorLoop(coordinator, self._perform, self._meter)
+        self._coordinator = self._running.coordinator(chain, restored)
+        self._loop = CoordinatorLoop(self._coordinator, self._perform, self._meter)
         self._watchdog = SyncPhaseWatchdog(
             setup.settings["execution.checkpointing.sync-phase-timeout"], self._ledger.perform
         )
@@ -221,14 +229,14 @@ class Life:
             store=setup.store,
             paths=StreamPaths(setup.stream),
             generation=self._generation,
-            vertex=self._vertex,
-            source=self._source,
-            book=self._engine.book,
+            vertices=self._vertices,
+            books=self._engine.books,
             sinks=self._sinks,
             shared=self._shared,
             post=self._loop.post,
             meter=self._meter,
             points=setup.points,
+            channels=self._channels,
         )
         self._ledger.taker = self._taker
         self._ledger.meter = self._meter
@@ -250,7 +258,7 @@ class Life:
         spare_collector()
         setup.points.reach("before-seed")
         with self._watch.term("reset_source"):
-            self._engine.begin(dict(cut.positions[self._source]), self._on_batch)
+            self._running.begin(self._loop, restored.cut)
         setup.points.reach("after-seed")
         self._heart.note(lambda progress: replace(progress, spark_ui=self._engine.facts().get("spark_ui")))
         if self._heart.state is not StreamState.STOPPING:
@@ -261,16 +269,13 @@ class Life:
 
     def _perform(self, action: Action) -> Afterwards | None:
         if isinstance(action, TakeSnapshot):
-            self._setup.points.reach("before-barrier")
+            self._setup.points.reach("before-barrier", action.checkpoint)
             with self._watchdog.watch(action.checkpoint):
                 afterwards = self._taker.take(action)
-            self._setup.points.reach("after-barrier")
+            self._setup.points.reach("after-barrier", action.checkpoint)
             return afterwards
-        if isinstance(action, FinishOperators):
-            self._finishing = threading.Thread(
-                target=self._finish_operators, args=(action.cut,), name="finish", daemon=True
-            )
-            self._finishing.start()
+        if isinstance(action, (FinishOperators, TaskAction)):
+            self._running.perform(action)
             return None
         if isinstance(action, NotifyComplete):
             self._note_completed(action)
@@ -292,51 +297,6 @@ class Life:
     def _note_cost(self, cost: CheckpointCost) -> None:
         measured = {"checkpoint_ms": round(cost.total_ms, 1), "checkpoint_bytes": float(cost.uploaded_bytes)}
         self._heart.note(lambda progress: replace(progress, extra={**progress.extra, **measured}))
-
-    def _on_batch(self, batch: MicroBatch) -> None:
-        """One micro-batch, in the engine's thread: leave, step, acks, position, done."""
-        grant = self._loop.begin_batch()
-        self._setup.points.reach("before-batch")
-        try:
-            acks = self._engine.run(batch, self._steps.task(grant.cut))
-            self._setup.points.reach("after-step")
-            result = self._steps.result(grant.cut, acks, self._engine.position_after(batch))
-        except StreamEnding:
-            raise
-        except Exception as error:
-            self._step_failed(f"micro-batch {batch.number} failed", error)
-            raise
-        self._collect_garbage(grant.cut.after(result))
-        self._loop.post(BatchDone(result=result), within_ms=_CLEARING_UP_MS)
-        records = grant.cut.records + result.records
-        self._heart.note(lambda progress: replace(progress, batches=progress.batches + 1, records=records))
-
-    def _finish_operators(self, cut: Cut) -> None:
-        """The last step of a drain, in a thread of its own: the sources stay where they are."""
-        try:
-            acks = self._engine.finish(self._steps.task(cut, finishing=True))
-            self._setup.points.reach("after-finish")
-            result = self._steps.result(cut, acks, dict(cut.positions[self._source]))
-        except Exception as error:  # noqa: BLE001 - the stream fails of it, and says so
-            self._step_failed("the operators could not finish", error)
-        else:
-            self._collect_garbage(cut.after(result))
-            self._loop.post(BatchDone(result=result))
-
-    def _step_failed(self, what: str, error: Exception) -> None:
-        self._batch_error = error
-        gone = self._engine.failure()  # then the error is only how the step has noticed
-        self._loop.post(BatchFailed(cause=gone or f"{what}: {error}"))
-
-    def _collect_garbage(self, cut: Cut) -> None:
-        """Delete local state files that neither this cut nor a snapshot under way needs; no step is running now."""
-        if self._vertex is None:
-            return
-        cuts = [cut, *self._loop.pinned_cuts()]
-        for subtask in range(self._vertex.parallelism):
-            bodies = [found.versions.get(self._vertex.uid, {}).get(subtask) for found in cuts]
-            live = [StateVersion.from_json(body) for body in bodies if body is not None]
-            collect_garbage(self._vertex.directory / str(subtask), live)
 
     # ---- end
 
@@ -366,7 +326,8 @@ class Life:
         still = self._loop.close() if self._made else True
         if self._made:
             self._ear.close()
-        halted = self._engine.halt() and self._has_finished()
+        self._running.close()
+        halted = self._engine.halt() and self._running.has_ended(_PATIENCE_S)
         if self._made:
             self._taker.close()
         closed = self._ledger.close(_PATIENCE_S)
@@ -374,9 +335,3 @@ class Life:
             self.next_checkpoint = self._coordinator.next_id
         self.ended_whole = halted and closed and still
         shutil.rmtree(self._setup.work / "state", ignore_errors=True)
-
-    def _has_finished(self) -> bool:
-        """Whether the last step of a drain, if there was one, runs no more."""
-        if self._finishing is not None:
-            self._finishing.join(_PATIENCE_S)
-        return self._finishing is None or not self._finishing.is_alive()

@@ -79,6 +79,7 @@ class CoordinatorLoop:
         self._closed = False
         self._afterwards: list[Afterwards] = []
         self._pinned: tuple[Cut, ...] = ()
+        self._pinned_files: frozenset[str] = frozenset()
         self._leave_until_ms = 0
         """Until when what waits may be left to whoever asks for leave next."""
         self._wakes_ms = 0
@@ -88,6 +89,10 @@ class CoordinatorLoop:
     def pinned_cuts(self) -> tuple[Cut, ...]:
         """The cuts of the snapshots under way: their local files are still read."""
         return self._pinned
+
+    def pinned_files(self) -> frozenset[str]:
+        """The files of channels that somebody has still to read."""
+        return self._pinned_files
 
     @staticmethod
     def now_ms() -> int:
@@ -255,6 +260,7 @@ class CoordinatorLoop:
         began_ms = now_ms()
         actions = self._coordinator.handle(event, self.now_ms())
         self._pinned = tuple(pending.cut for pending in self._coordinator.pending.values())
+        self._pinned_files = self._coordinator.pinned_files()
         self._meter.saw(event, actions, began_ms)
         done = [self._perform(action) for action in actions]
         self._meter.passed(actions)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from headgate.coordinator.cut import Cut, Group, OperatorStates
+from headgate.coordinator.cut import Cut, Group, Json, OperatorStates
 from headgate.driver.ledger import Ledger
 from headgate.driver.pulse import Heart
 from headgate.driver.recovery_watch import RecoveryWatch
@@ -29,9 +30,22 @@ from headgate_contract.heartbeats import read_heartbeat
 from headgate_contract.ids import CheckpointId, Generation, VertexUid
 from headgate_contract.paths import StreamPaths
 from headgate_contract.restore import RestoreFrom
-from headgate_contract.snapshot import SnapshotMetadata
+from headgate_contract.snapshot import SnapshotMetadata, TaskState
 
 log = logging.getLogger(__name__)
+
+_WITHOUT_CHANNEL_STATE = "execution.checkpointing.recover-without-channel-state.checkpoint-id"
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What a life goes on from."""
+
+    cut: Cut
+    groups: list[Group]
+    """Output that its snapshot carries."""
+    tasks: Mapping[VertexUid, TaskState] = field(default_factory=dict)
+    """Of a job with channels: what had not come to each task. The files are there."""
 
 
 class Restorer:
@@ -40,33 +54,36 @@ class Restorer:
     def __init__(
         self,
         setup: LifeSetup,
-        vertex: StatefulVertex | None,
+        vertices: Mapping[VertexUid, StatefulVertex],
         sinks: Mapping[VertexUid, SinkCommitter],
         shared: SharedFiles,
         folders: dict[CheckpointId, str],
         ledger: Ledger,
         heart: Heart,
         watch: RecoveryWatch,
+        channels: Path,
     ) -> None:
         self._setup = setup
-        self._vertex = vertex
+        self._vertices = vertices
         self._sinks = sinks
         self._shared = shared
         self._folders = folders
         self._ledger = ledger
         self._heart = heart
         self._watch = watch
-        self._source = setup.plan.source.uid
+        self._channels = channels
+        self._sources = [source.uid for source in setup.plan.sources]
         self._shape = self._shape_of(setup)
         self._generation = setup.started.generation
         self._opening_failed: BaseException | None = None
 
-    def restore(self) -> tuple[Cut, list[Group]]:
-        """State, positions and sinks as the decision says; the cut to go on from, and the groups that it carries."""
+    def restore(self) -> Restored:
+        """State, positions and sinks as the decision says."""
         decision = self._setup.decision
         ref = decision.snapshot if isinstance(decision, RestoreFrom) else None
         files = SnapshotFiles(self._setup.store, ref) if ref is not None else None
         metadata = self._fitting(as_brought(files.metadata(), files.ref)) if files is not None else None
+        metadata = self._without_channel_state(metadata) if metadata is not None else None
         opened = self._open_meanwhile()
         cut = self._restore_cut(files, metadata)
         self._register_retained()
@@ -85,7 +102,8 @@ class Restorer:
             log.info("sink %s: %s", uid, report)
         self._note_replay(cut)
         carried = metadata.committables if metadata is not None else ()
-        return cut, [Group(id=group.id, sinks=group.sinks) for group in carried]
+        groups = [Group(id=group.id, sinks=group.sinks) for group in carried]
+        return Restored(cut, groups, metadata.tasks if metadata is not None else {})
 
     def _shape_of(self, setup: LifeSetup) -> JobShape:
         return JobShape.of(describe(setup.plan, setup.settings), setup.settings)
@@ -97,6 +115,22 @@ class Restorer:
         if refusal is not None:
             raise RestoreRefused(f"snapshot {metadata.id} does not fit the job: {refusal.what}", hint=refusal.hint)
         return found.restored()
+
+    def _without_channel_state(self, metadata: SnapshotMetadata) -> SnapshotMetadata:
+        """What was in flight is left behind only if somebody has said so, of this very checkpoint."""
+        inputs = [each for task in metadata.tasks.values() for each in task.inputs.values()]
+        held = [element for each in inputs for element in each.in_flight if element.files]
+        if not held or metadata.id != self._setup.settings[_WITHOUT_CHANNEL_STATE]:
+            return metadata
+        what = f"{len(held)} micro-batches with {sum(element.rows for element in held)} records"
+        told = f"{what} in flight in snapshot {metadata.id} are left behind, as {_WITHOUT_CHANNEL_STATE} says"
+        log.warning("%s", told)
+        self._ledger.say("restore", "EXECUTED", told)
+        tasks = {
+            uid: replace(task, inputs={name: replace(each, in_flight=()) for name, each in task.inputs.items()})
+            for uid, task in metadata.tasks.items()
+        }
+        return replace(metadata, tasks=tasks)
 
     def _open_meanwhile(self) -> Callable[[], None]:
         """Begin to open the engine, which takes long; what is returned waits for it, and raises what has failed."""
@@ -118,42 +152,56 @@ class Restorer:
 
     def _restore_cut(self, files: SnapshotFiles | None, metadata: SnapshotMetadata | None) -> Cut:
         if files is None or metadata is None:
-            return Cut(epoch=0, operator_states=self._operator_states(None), positions={self._source: dict(INITIAL)})
+            initial = {uid: dict(INITIAL) for uid in self._sources}
+            return Cut(epoch=0, operator_states=self._operator_states(None), positions=initial)
         versions = {}
-        if self._vertex is not None and self._vertex.uid in metadata.vertices:
-            identity = f"g{self._generation}.r{self._setup.restart}.restore"
-            with self._watch.term("load_state"):
-                restored = restore_vertex(files, metadata.vertices[self._vertex.uid], self._vertex, identity)
-            self._watch.loaded(restored.bytes)
-            versions[self._vertex.uid] = restored.versions
+        with self._watch.term("load_state"):
+            for uid, vertex in self._vertices.items():
+                if uid in metadata.vertices:
+                    identity = f"g{self._generation}.r{self._setup.restart}.restore"
+                    restored = restore_vertex(files, metadata.vertices[uid], vertex, identity)
+                    self._watch.loaded(restored.bytes)
+                    versions[uid] = restored.versions
+            self._watch.loaded(self._fetch_in_flight(files, metadata))
         with self._watch.term("reset_source"):
-            source = metadata.sources.get(self._source)  # None: it was allowed to begin anew
-            position = self._setup.engine.book.load(source, files.read) if source is not None else dict(INITIAL)
+            positions = {uid: self._position(uid, files, metadata) for uid in self._sources}
         epoch = max((vertex.epoch for vertex in metadata.vertices.values()), default=0)
         return Cut(
             epoch=epoch,
             versions=versions,
             operator_states=self._operator_states(metadata),
-            positions={self._source: position},
+            positions=positions,
             records=metadata.records,
             watermark_ms=metadata.watermark_ms,
         )
 
+    def _position(self, uid: VertexUid, files: SnapshotFiles, metadata: SnapshotMetadata) -> Json:
+        source = metadata.sources.get(uid)  # None: it was allowed to begin anew
+        return self._setup.engine.books[uid].load(source, files.read) if source is not None else dict(INITIAL)
+
+    def _fetch_in_flight(self, files: SnapshotFiles, metadata: SnapshotMetadata) -> int:
+        """The files of what was in flight, each once: several channels may hold one micro-batch."""
+        inputs = [each for task in metadata.tasks.values() for each in task.inputs.values()]
+        wanted = {handle.name: handle for each in inputs for one in each.in_flight for handle in one.files}
+        return files.fetch((handle, self._channels / name) for name, handle in wanted.items())
+
     def _operator_states(self, metadata: SnapshotMetadata | None) -> OperatorStates:
-        keyed = self._setup.plan.keyed
-        if keyed is None:
-            return {}
-        held = metadata.vertices.get(keyed.uid) if metadata is not None else None
-        stored = held.operator_states if held is not None else {}
         parallelism = self._setup.settings["parallelism.default"]
-        return {keyed.uid: restored_states(stored, keyed.operator.operator_states, parallelism)}
+        states = {}
+        for task in self._setup.plan.tasks:
+            if task.step is not None and task.operator is not None:
+                held = metadata.vertices.get(task.step.uid) if metadata is not None else None
+                stored = held.operator_states if held is not None else {}
+                states[task.step.uid] = restored_states(stored, task.operator.operator_states, parallelism)
+        return states
 
     def _check_state(self, metadata: SnapshotMetadata) -> None:
         """Refuse states that the job declares otherwise now, before the first record does."""
-        keyed, schema = self._setup.plan.keyed, self._setup.engine.schema
-        if keyed is not None and schema is not None and keyed.uid in metadata.vertices:
-            declared = keyed.operator.descriptors(keyed.keys, schema)
-            check_restorable(keyed.uid, metadata.vertices[keyed.uid].descriptors, declared)
+        for task in self._setup.plan.tasks:
+            port, schema = task.port(task.inputs[0]), self._setup.engine.schema(task.uid)
+            if port is not None and schema is not None and port.uid in metadata.vertices:
+                declared = port.operator.descriptors(port.keys, schema)
+                check_restorable(port.uid, metadata.vertices[port.uid].descriptors, declared)
 
     def _register_retained(self) -> None:
         """Note which files the retained snapshots need. If that is not known of one, this life deletes no shared file.

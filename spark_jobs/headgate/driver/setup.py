@@ -8,7 +8,7 @@ from pathlib import Path
 from headgate.driver.engine import Engine
 from headgate.driver.ledger import Ledger
 from headgate.driver.points import KillPoints
-from headgate.job.plan import LinearPlan
+from headgate.job.tasks import GraphPlan
 from headgate_contract.catalogue import Catalogue
 from headgate_contract.errors import Conflict, Fenced
 from headgate_contract.ids import CheckpointId, Generation, RequestId, StreamName
@@ -29,7 +29,7 @@ class LifeSetup:
     catalogue: Catalogue
     slots: SlotLog
     settings: Settings
-    plan: LinearPlan
+    plan: GraphPlan
     work: Path
     engine: Engine
     points: KillPoints

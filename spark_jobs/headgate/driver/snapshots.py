@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from headgate.coordinator.cut import Json
 from headgate.coordinator.messages import Acknowledged, Declined, Event, StoreSnapshot, TakeSnapshot
 from headgate.coordinator.reasons import CheckpointFailureReason
 from headgate.driver.checkpoint_meter import CheckpointMeter
@@ -27,18 +28,26 @@ from headgate_contract import wire
 from headgate_contract.errors import CheckpointFailed, HeadgateError, StorageError
 from headgate_contract.ids import CheckpointId, Generation, VertexUid
 from headgate_contract.paths import StreamPaths
-from headgate_contract.snapshot import SnapshotMetadata, StateHandle, SubtaskState, VertexState
+from headgate_contract.snapshot import (
+    InFlight,
+    InputState,
+    SnapshotMetadata,
+    StateHandle,
+    SubtaskState,
+    TaskState,
+    VertexState,
+)
 from headgate_contract.store import ObjectStore
 
 log = logging.getLogger(__name__)
 
 
 def participants(
-    vertex: StatefulVertex | None, source: VertexUid, sinks: Mapping[VertexUid, SinkCommitter]
+    vertices: Iterable[VertexUid], sources: Iterable[VertexUid], sinks: Iterable[VertexUid]
 ) -> frozenset[str]:
     """The names under which the parts of a snapshot are acknowledged."""
-    state = [f"state {vertex.uid}"] if vertex is not None else []
-    return frozenset([*state, f"source {source}", *(f"sink {uid}" for uid in sinks)])
+    parts = (("state", vertices), ("source", sources), ("sink", sinks))
+    return frozenset(f"{kind} {uid}" for kind, uids in parts for uid in uids)
 
 
 def snapshot_folder(paths: StreamPaths, action: TakeSnapshot | StoreSnapshot, generation: Generation) -> str:
@@ -59,29 +68,32 @@ class SnapshotTaker:
         store: ObjectStore,
         paths: StreamPaths,
         generation: Generation,
-        vertex: StatefulVertex | None,
-        source: VertexUid,
-        book: PositionBook,
+        vertices: Mapping[VertexUid, StatefulVertex],
+        books: Mapping[VertexUid, PositionBook],
         sinks: Mapping[VertexUid, SinkCommitter],
         shared: SharedFiles,
         post: Callable[[Event], None],
         meter: CheckpointMeter,
         points: KillPoints = NO_POINTS,
+        channels: Path = Path(),
     ) -> None:
         self._store = store
         self._paths = paths
         self._generation = generation
-        self._vertex = vertex
-        self._source = source
-        self._book = book
+        self._vertices = vertices
+        self._books = books
         self._sinks = sinks
         self._shared = shared
         self._post = post
         self._points = points
         self._meter = meter
+        self._channels = channels
+        """Where the files of written channels are."""
         self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="upload")
         self._uploaded: dict[CheckpointId, list[tuple[ObjectStore, str]]] = {}
         """What was uploaded for each attempt that is not over."""
+        self._bases: dict[CheckpointId, Mapping[str, StateHandle]] = {}
+        """What each attempt need not upload, from its first part on."""
         self._targets: dict[str, ObjectStore] = {}
         self._lock = threading.Lock()
         self._closed = False
@@ -89,25 +101,30 @@ class SnapshotTaker:
     def take(self, action: TakeSnapshot) -> Callable[[], None]:
         """The synchronous phase. What it returns begins the asynchronous one, for when micro-batches may run again:
         who wakes a thread may have to wait for it."""
-        self._points.reach("before-sync")
+        self._points.reach("before-sync", action.checkpoint)
         with self._lock:
             if not self._closed:
-                self._uploaded[action.checkpoint] = []
-        base = {} if action.name is not None else self._shared.confirmed()
-        self._shared.register(action.checkpoint, base.values())
-        self._points.reach("after-sync")
+                self._uploaded.setdefault(action.checkpoint, [])
+        base = self._bases.get(action.checkpoint)
+        if base is None:
+            base = self._bases[action.checkpoint] = {} if action.name is not None else self._shared.confirmed()
+            self._shared.register(action.checkpoint, base.values())
+        self._points.reach("after-sync", action.checkpoint)
         return partial(self._begin, action, base)
 
     def _begin(self, action: TakeSnapshot, base: Mapping[str, StateHandle]) -> None:
-        """The asynchronous phase: every participant acknowledges or declines."""
-        parts: dict[str, Callable[[], Acknowledged]] = {}
-        if self._vertex is not None:
-            parts[f"state {self._vertex.uid}"] = partial(self._state, action, self._vertex, base)
-        parts[f"source {self._source}"] = partial(self._position, action)
-        parts |= {f"sink {uid}": partial(self._prepare, action, uid, sink) for uid, sink in self._sinks.items()}
+        """The asynchronous phase: every participant whose part this is acknowledges or declines."""
+        parts: dict[str, Callable[[], Acknowledged]] = {
+            **{f"state {uid}": partial(self._state, action, vertex, base) for uid, vertex in self._vertices.items()},
+            **{f"source {uid}": partial(self._position, action, uid, book) for uid, book in self._books.items()},
+            **{f"sink {uid}": partial(self._prepare, action, uid, sink) for uid, sink in self._sinks.items()},
+        }
         with self._threads_for(action) as pool:
+            for participant in sorted(action.parts - parts.keys()):
+                self._submit(pool, action, participant, partial(self._inputs, action, participant, base))
             for participant, part in parts.items():
-                self._submit(pool, action, participant, part)
+                if participant in action.parts:
+                    self._submit(pool, action, participant, part)
 
     @contextmanager
     def _threads_for(self, action: TakeSnapshot) -> Iterator[ThreadPoolExecutor]:
@@ -122,26 +139,28 @@ class SnapshotTaker:
     def confirm(self, metadata: SnapshotMetadata) -> None:
         """A checkpoint is complete: its files are the base of the next increment."""
         for uid, state in metadata.sources.items():
-            if uid == self._source:
-                self._book.confirm(state)  # before the files: a barrier in between must build on the newer position
+            if uid in self._books:  # before the files: a barrier in between must build on the newer position
+                self._books[uid].confirm(state)
         self._shared.confirm(metadata.handles())
 
     def forget(self, checkpoint: CheckpointId) -> None:
         """The snapshot has completed: what was uploaded for it is its own."""
         with self._lock:
             self._uploaded.pop(checkpoint, None)
+        self._bases.pop(checkpoint, None)
 
     def discard(self, checkpoint: CheckpointId) -> None:
         """The attempt came to nothing: what was uploaded for it alone goes, and what is being uploaded once it is."""
         with self._lock:
             uploaded = self._uploaded.pop(checkpoint, [])
+        self._bases.pop(checkpoint, None)
         for store, path in (*uploaded, *((self._store, path) for path in self._shared.release(checkpoint))):
             self._delete(store, path)
         self._tell_aborted(checkpoint)
 
     def _tell_aborted(self, checkpoint: CheckpointId) -> None:
         """Every participant hears of it, also if another one cannot bear it. The state's part is the taker's own."""
-        told: list[PositionBook | SinkCommitter] = [self._book, *self._sinks.values()]
+        told: list[PositionBook | SinkCommitter] = [*self._books.values(), *self._sinks.values()]
         for participant in told:
             try:
                 participant.aborted(checkpoint)
@@ -210,20 +229,37 @@ class SnapshotTaker:
         self._points.reach("after-prepare", action.checkpoint)
         return Acknowledged(checkpoint=action.checkpoint, participant=f"sink {uid}")
 
-    def _position(self, action: TakeSnapshot) -> Acknowledged:
+    def _position(self, action: TakeSnapshot, source: VertexUid, book: PositionBook) -> Acknowledged:
         def put(what: str, data: bytes) -> StateHandle:
-            name = f"{self._source}-{what}-{uuid.uuid4().hex}"
+            name = f"{source}-{what}-{uuid.uuid4().hex}"
             path, where = self._place(action, name)
             with self._uploading(action, where) as store:
                 store.create(where, data)
             self._meter.uploaded(action.checkpoint, len(data))
             return StateHandle(name, path, len(data), wire.sha256(data))
 
-        position = dict(action.cut.positions[self._source])
-        state = self._book.save(position, put, self_contained=action.name is not None)
-        return Acknowledged(
-            checkpoint=action.checkpoint, participant=f"source {self._source}", sources={self._source: state}
-        )
+        position = dict(action.cut.positions[source])
+        state = book.save(position, put, self_contained=action.name is not None)
+        return Acknowledged(checkpoint=action.checkpoint, participant=f"source {source}", sources={source: state})
+
+    def _inputs(self, action: TakeSnapshot, participant: str, base: Mapping[str, StateHandle]) -> Acknowledged:
+        """What had not come to a task: the files of what its barriers have overtaken, and its inputs' watermarks."""
+        levels = action.watermarks
+        task = VertexUid(participant.partition(" ")[2])
+
+        def kept(element: Json) -> InFlight:
+            if "files" not in element:
+                return InFlight(watermark_ms=element["watermark_ms"])
+            names = [str(handle["name"]) for handle in element["files"]]
+            handles = (base.get(name) or self._upload(action, name, self._channels / name, task) for name in names)
+            return InFlight(rows=element["rows"], files=tuple(handles))
+
+        inputs = {
+            channel: InputState(level["ms"], level["idle"], tuple(map(kept, action.in_flight.get(channel, ()))))
+            for channel, level in levels["inputs"].items()
+        }
+        state = TaskState(inputs, levels["passed"])
+        return Acknowledged(checkpoint=action.checkpoint, participant=participant, tasks={task: state})
 
     def _state(self, action: TakeSnapshot, vertex: StatefulVertex, base: Mapping[str, StateHandle]) -> Acknowledged:
         here: dict[str, StateHandle] = {}  # after a rescale several subtasks have parts of one file
@@ -255,8 +291,9 @@ class SnapshotTaker:
             vertices={vertex.uid: state},
         )
 
-    def _upload(self, action: TakeSnapshot, name: str, local: Path) -> StateHandle:
-        path, where = self._place(action, f"{name}.c{action.checkpoint}g{self._generation}")
+    def _upload(self, action: TakeSnapshot, name: str, local: Path, reader: str = "") -> StateHandle:
+        """`reader` tells those apart who upload the same file at once."""
+        path, where = self._place(action, f"{name}{reader}.c{action.checkpoint}g{self._generation}")
         checksum = file_sha256(local)
         self._points.reach("before-upload", action.checkpoint)
         with self._uploading(action, where) as store:

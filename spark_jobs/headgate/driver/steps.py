@@ -1,13 +1,20 @@
-"""Makes a step's task out of a cut, and the result of a micro-batch out of the step's acks."""
+"""Makes a step's task out of a cut, and the result of an element out of the step's acks."""
 
 from __future__ import annotations
 
+import itertools
 import random
+from collections.abc import Mapping
+from pathlib import Path
 
 from headgate.coordinator.cut import BatchResult, Cut, Json
 from headgate.driver import clock
 from headgate.driver.setup import LifeSetup
+from headgate.gate.elements import Batch
+from headgate.job.graph import ArrowFunction, ArrowVertex
+from headgate.job.tasks import Port, Task, TaskInput
 from headgate.state.vertex import StatefulVertex
+from headgate.step.channel_files import ChannelFiles
 from headgate.step.operator_state import states_after
 from headgate.step.operators import StepClock
 from headgate.step.task import BatchIdentity, KeyedStage, SinkStage, StepAck, StepTask
@@ -16,77 +23,119 @@ from headgate_contract.ids import VertexUid
 
 
 class Steps:
-    """The micro-batches of one life, as the step sees them and as the coordinator does."""
+    """The elements of one life, as the step sees them and as the coordinator does. For any thread."""
 
-    def __init__(self, setup: LifeSetup, vertex: StatefulVertex | None) -> None:
+    def __init__(self, setup: LifeSetup, vertices: Mapping[VertexUid, StatefulVertex], channels: Path) -> None:
         self._setup = setup
-        self._plan = setup.plan
-        self._vertex = vertex
-        self._attempt = 0
+        self._vertices = vertices
+        self._channels = channels
+        """Where the files of written channels are."""
+        self._attempts = itertools.count(1)
 
-    def task(self, cut: Cut, *, finishing: bool = False) -> StepTask:
-        """What the next attempt at the micro-batch behind `cut` is to do, or the last step of a drain."""
-        self._attempt += 1
+    def task(self, task: Task, way: TaskInput, cut: Cut, *, finishing: bool = False) -> StepTask:
+        """What the next attempt at the task's element behind `cut` is to do, or its last step in a drain."""
         identity = BatchIdentity(
             stream=self._setup.stream,
             generation=self._setup.started.generation,
             restart=self._setup.restart,
             epoch=cut.epoch + 1,
-            attempt=self._attempt,
+            attempt=next(self._attempts),
         )
-        keyed = None
-        if self._vertex is not None and self._plan.keyed is not None:
-            parents = cut.versions.get(self._vertex.uid, {})
-            keyed = KeyedStage(
-                uid=self._vertex.uid,
-                operator=self._plan.keyed.operator,
-                keys=self._plan.keyed.keys,
-                parallelism=self._vertex.parallelism,
-                max_parallelism=self._vertex.max_parallelism,
-                backend=self._vertex.backend,
-                directory=str(self._vertex.directory),
-                parents=tuple(parents.get(subtask) for subtask in range(self._vertex.parallelism)),
-                operator_states=cut.operator_states.get(self._vertex.uid, {}),
-            )
+        port = task.port(way)
         return StepTask(
             identity=identity,
-            keyed=keyed,
-            sinks=tuple(
-                SinkStage(
-                    uid=end.vertex.uid,
-                    sink=end.vertex.sink,
-                    functions=tuple(vertex.function for vertex in end.functions),
-                    storage_uid=end.vertex.storage_uid,
-                )
-                for end in self._plan.sinks
+            keyed=self._stage(port, cut) if port is not None else None,
+            sinks=(
+                *(
+                    SinkStage(
+                        uid=end.vertex.uid,
+                        sink=end.vertex.sink,
+                        functions=_functions(end.functions),
+                        storage_uid=end.vertex.storage_uid,
+                    )
+                    for end in task.sinks
+                ),
+                *(
+                    SinkStage(
+                        uid=end.producer,
+                        sink=ChannelFiles(str(self._channels)),
+                        functions=_functions(end.functions),
+                    )
+                    for end in task.channels
+                ),
             ),
             clock=StepClock(now_ms=clock.wall_ms(), seed=random.SystemRandom().getrandbits(63)),
             finishing=finishing,
         )
 
-    def result(self, cut: Cut, acks: list[StepAck], position: Json) -> BatchResult:
+    def _stage(self, port: Port, cut: Cut) -> KeyedStage:
+        vertex = self._vertices[port.uid]
+        parents = cut.versions.get(port.uid, {})
+        return KeyedStage(
+            uid=port.uid,
+            operator=port.operator,
+            keys=port.keys,
+            parallelism=vertex.parallelism,
+            max_parallelism=vertex.max_parallelism,
+            backend=vertex.backend,
+            directory=str(vertex.directory),
+            parents=tuple(parents.get(subtask) for subtask in range(vertex.parallelism)),
+            operator_states=cut.operator_states.get(port.uid, {}),
+            broadcast=port.broadcast,
+        )
+
+    def result(
+        self,
+        task: Task,
+        step: StepTask,
+        cut: Cut,
+        acks: list[StepAck],
+        positions: Mapping[VertexUid, Json],
+        records: int,
+    ) -> BatchResult:
         """What the acks add up to. Raises StreamFailed if they are not those of all subtasks, each once."""
         subtasks = [ack.subtask for ack in acks]
         if len(set(subtasks)) != len(subtasks):
             raise StreamFailed(f"the step acknowledged a subtask twice: {sorted(subtasks)}")
-        if self._vertex is not None and set(subtasks) != set(range(self._vertex.parallelism)):
-            raise StreamFailed(f"of {self._vertex.parallelism} subtasks the step acknowledged only {sorted(subtasks)}")
         versions: dict[VertexUid, dict[int, Json]] = {}
         operator_states = {}
-        if self._vertex is not None:
-            uid = self._vertex.uid
+        if step.keyed is not None:
+            uid = step.keyed.uid
+            expected = {0} if step.keyed.broadcast else set(range(step.keyed.parallelism))
+            if set(subtasks) != expected:
+                raise StreamFailed(f"of {len(expected)} subtasks the step acknowledged only {sorted(subtasks)}")
             versions[uid] = {ack.subtask: ack.version for ack in acks if ack.version is not None}
             changes = {ack.subtask: ack.operator_states for ack in acks}
             operator_states[uid] = states_after(uid, cut.operator_states.get(uid, {}), changes)
-        staged: dict[VertexUid, tuple[Json, ...]] = {}
-        for ack in sorted(acks, key=lambda ack: ack.subtask):
-            for sink, handles in ack.sinks.items():
-                staged[VertexUid(sink)] = (*staged.get(VertexUid(sink), ()), *handles)
         return BatchResult(
             epoch=cut.epoch + 1,
             versions=versions,
             operator_states=operator_states,
-            positions={self._plan.source.uid: position},
-            staged=staged,
-            records=sum(ack.rows_in for ack in acks),
+            positions=positions,
+            staged=_handles(acks, [end.vertex.uid for end in task.sinks]),
+            records=records,
         )
+
+    def made(self, task: Task, acks: list[StepAck]) -> dict[VertexUid, Batch]:
+        """What leaves the task for others, by the vertex that made it; nothing of those that made no records."""
+        found = _handles(acks, [end.producer for end in task.channels])
+        return {producer: batch_of(handles) for producer, handles in found.items() if handles}
+
+
+def batch_of(handles: tuple[Json, ...]) -> Batch:
+    """A micro-batch in these files of a channel."""
+    rows, size = (sum(handle[what] for handle in handles) for what in ("rows", "bytes"))
+    return Batch(content=handles, rows=rows, bytes=size)
+
+
+def _functions(vertices: tuple[ArrowVertex, ...]) -> tuple[ArrowFunction, ...]:
+    return tuple(vertex.function for vertex in vertices)
+
+
+def _handles(acks: list[StepAck], ends: list[VertexUid]) -> dict[VertexUid, tuple[Json, ...]]:
+    """What all subtasks have staged at these ends, in the order of the subtasks."""
+    found: dict[VertexUid, tuple[Json, ...]] = {}
+    for ack in sorted(acks, key=lambda ack: ack.subtask):
+        for uid in ends:
+            found[uid] = (*found.get(uid, ()), *ack.sinks.get(uid, ()))
+    return found

@@ -8,8 +8,9 @@ of what it has overtaken belongs to the checkpoint, and from where the sources h
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from headgate.coordinator.reasons import CheckpointFailureReason
 from headgate.gate.channel import Capacity, Channel
@@ -95,6 +96,9 @@ Told = Run | Passed | InFlight | Refused | Ended
 class Flow:
     """From the sources' hands to the last task. What takes time, running an element, is done by others in between."""
 
+    gate_class: ClassVar[type[Gate]] = Gate
+    channel_class: ClassVar[type[Channel]] = Channel
+
     def __init__(
         self,
         topology: Topology,
@@ -112,8 +116,8 @@ class Flow:
         """S_n behind what each source has put."""
         self._at_barrier: dict[CheckpointId, dict[VertexUid, Json]] = {}
         self.gates = {
-            task: Gate(
-                {id: Channel(id, capacity or Capacity()) for id in ids},
+            task: self.gate_class(
+                {id: self.channel_class(id, capacity or Capacity()) for id in ids},
                 exactly_once,
                 (watermarks or {}).get(task, Watermarks({})),
             )
@@ -156,12 +160,15 @@ class Flow:
         """The task has run its element, and this is what it made for others, by the vertex that made it."""
         element = self._running.pop(task)
         self.gates[task].done()
-        puts: list[tuple[ChannelId, Element]] = [
-            (id, batch) for producer, batch in made.items() for id in self.topology.outputs(task, [producer])
-        ]
+        told = self.pass_on(task, made, now_ms)
         if isinstance(element, Watermark):
-            puts += [(id, element) for id in self.topology.outputs(task)]
-        return self._put(puts, now_ms)
+            told += self._put([(id, element) for id in self.topology.outputs(task)], now_ms)
+        return told
+
+    def pass_on(self, task: VertexUid, made: Mapping[VertexUid, Batch], now_ms: int) -> list[Told]:
+        """What the task has made goes to those behind it."""
+        outputs = {producer: self.topology.outputs(task, [producer]) for producer in made}
+        return self._put([(id, made[producer]) for producer, ids in outputs.items() for id in ids], now_ms)
 
     def abort(self, checkpoint: CheckpointId) -> None:
         """Nobody wants it any more."""
@@ -183,6 +190,23 @@ class Flow:
 
     def is_running(self, task: VertexUid) -> bool:
         return task in self._running
+
+    @property
+    def holds_batches(self) -> bool:
+        """Whether any micro-batch is anywhere, be it in a task's hands."""
+        return bool(self._running) or any(self.batches())
+
+    def filled(self) -> dict[str, int]:
+        """How many micro-batches wait in each channel."""
+        channels = (channel for gate in self.gates.values() for channel in gate.channels.values())
+        return {str(channel.id): len(channel.batches) for channel in channels}
+
+    def batches(self) -> Iterator[Batch]:
+        """All that there are, those in the tasks' hands included."""
+        for gate in self.gates.values():
+            for channel in gate.channels.values():
+                yield from channel.batches
+        yield from (element for element in self._running.values() if isinstance(element, Batch))
 
     # ---- how
 

@@ -139,13 +139,16 @@ class Gate:
         for at, id in enumerate(self._turns):
             channel = self.channels[id]
             head = channel.head()
-            if head is None or self.state.holds_back(id) or (isinstance(head, (Batch, Watermark)) and not data):
+            if head is None or self._holds_back(id) or (isinstance(head, (Batch, Watermark)) and not data):
                 continue
             if isinstance(head, Barrier) and not self._is_late(head) and self.state.lets_wait(id, head):
                 continue
             self._turns = [*self._turns[:at], *self._turns[at + 1 :], id]
             return channel
         return None
+
+    def _holds_back(self, channel: ChannelId) -> bool:
+        return self.state.holds_back(channel)
 
     def _tell(self, channel: ChannelId, element: Watermark | EndOfInput, known: Watermarks) -> list[Effect]:
         """A watermark that moves the task's is an element like any other; one that does not is done with."""

@@ -17,8 +17,8 @@ from typing import Any
 
 from headgate.job.graph_description import describe_graph
 from headgate.job.loading import author_lines, load_job
-from headgate.job.plan import LinearPlan, describe, linear_plan
-from headgate.job.tasks import graph_plan
+from headgate.job.plan import describe
+from headgate.job.tasks import GraphPlan, graph_plan
 from headgate.source.files import FilesSource
 from headgate.spark.tuning import spark_settings
 from headgate_contract.errors import BadConfiguration, HeadgateError
@@ -61,7 +61,7 @@ def _graph(path: Path, settings: Settings) -> Verdict:
 def _check(path: Path, settings: Settings) -> Verdict:
     warnings: list[str] = []
     job, _ = load_job(path)
-    plan = linear_plan(job)
+    plan = graph_plan(job)
     description = describe(plan, settings)
     spark_settings(settings)
     _check_columns(plan, settings, warnings)
@@ -74,26 +74,32 @@ def _check(path: Path, settings: Settings) -> Verdict:
     return {"ok": True, "plan": description, "warnings": warnings}
 
 
-def _check_columns(plan: LinearPlan, settings: Settings, warnings: list[str]) -> None:
-    if not plan.transforms and plan.keyed is None:
+def _check_columns(plan: GraphPlan, settings: Settings, warnings: list[str]) -> None:
+    readers = [(source, *plan.reader(source.uid)) for source in plan.sources]
+    readers = [(source, task, way) for source, task, way in readers if way.transforms or task.step is not None]
+    if not readers:
         return
     if os.environ.get("HEADGATE_TEST_ENGINE") == "stand-in":
         warnings.append("the columns were not checked: the stand-in runs without Spark")
         return
     from headgate.spark.columns import check_columns, known_schema
 
-    schema = known_schema(plan.source.source)
-    if schema is None:
-        warnings.append(f"the columns of source {plan.source.uid} are known only when it runs: nothing was checked")
-        return
-    check_columns(plan, schema, settings)
+    schemas = {}
+    for vertex, _, _ in readers:
+        schema = known_schema(vertex.source)
+        if schema is None:
+            warnings.append(f"the columns of source {vertex.uid} are known only when it runs: nothing was checked")
+        else:
+            schemas[vertex.uid] = schema
+    if schemas:
+        check_columns(plan, schemas, settings)
 
 
-def _warn_of_paths(plan: LinearPlan, warnings: list[str]) -> None:
-    source = plan.source.source
-    if isinstance(source, FilesSource) and "://" not in source.path and not Path(source.path).expanduser().is_dir():
-        absolute = Path(source.path).expanduser().absolute()
-        warnings.append(f"the source folder {absolute} does not exist yet: create it before the stream is started")
+def _warn_of_paths(plan: GraphPlan, warnings: list[str]) -> None:
+    for source in (vertex.source for vertex in plan.sources):
+        if isinstance(source, FilesSource) and "://" not in source.path and not Path(source.path).expanduser().is_dir():
+            absolute = Path(source.path).expanduser().absolute()
+            warnings.append(f"the source folder {absolute} does not exist yet: create it before the stream is started")
 
 
 def main() -> int:

@@ -19,7 +19,6 @@ def describe_graph(plan: GraphPlan, settings: Settings) -> Plain:
     exactly_once = settings["execution.checkpointing.mode"] == "EXACTLY_ONCE"
     return {
         "job": plan.job,
-        "runs": plan.is_linear,
         "max_parallelism": settings["pipeline.max-parallelism"],
         "tasks": [_task(task, settings, exactly_once) for task in plan.tasks],
         "channels": [_channel(plan, channel) for channel in plan.channels],

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from headgate.gate.elements import ChannelId
 from headgate.job.graph import (
@@ -26,6 +27,9 @@ from headgate.job.job import Job
 from headgate_contract.errors import JobInvalid
 from headgate_contract.ids import VertexUid
 
+if TYPE_CHECKING:
+    from headgate.step.operators import KeyedOperator
+
 
 @dataclass(frozen=True)
 class TaskInput:
@@ -41,7 +45,20 @@ class TaskInput:
     paced: bool = False
     """The author wants a channel here."""
     channel: ChannelId | None = None
-    """None: the source's own thread runs the task, which has no other input."""
+    """None in a linear job: the source's own thread runs the task."""
+
+
+@dataclass(frozen=True)
+class Port:
+    """What a step does with the records that come by one way."""
+
+    uid: VertexUid
+    """That of the step."""
+    keys: tuple[str, ...]
+    """Their key columns."""
+    operator: KeyedOperator
+    broadcast: bool = False
+    """They belong to no key."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +94,26 @@ class Task:
         """Whether it is one chain from a source on, without a channel."""
         return len(self.inputs) == 1 and self.inputs[0].channel is None
 
+    @property
+    def operator(self) -> KeyedOperator | None:
+        """The step's; of one with two inputs that of the first, which declares all of its state."""
+        step = self.step
+        return step.operator.first if isinstance(step, ConnectedVertex) else step.operator if step is not None else None
+
+    def port(self, way: TaskInput) -> Port | None:
+        """What the step does with what comes by `way`; None without a step."""
+        step = self.step
+        if step is None:
+            return None
+        if isinstance(step, KeyedVertex):
+            return Port(step.uid, step.keys, step.operator)
+        keys = step.keys[way.port]
+        return Port(step.uid, keys or (), step.operator.port(way.port, step.keys[0]), broadcast=keys is None)
+
+    def way(self, channel: ChannelId) -> TaskInput:
+        """The input that is this channel."""
+        return next(each for each in self.inputs if each.channel == channel)
+
 
 @dataclass(frozen=True)
 class GraphPlan:
@@ -89,6 +126,16 @@ class GraphPlan:
     @property
     def is_linear(self) -> bool:
         return len(self.tasks) == 1 and self.tasks[0].is_fused
+
+    @property
+    def steps(self) -> tuple[KeyedVertex | ConnectedVertex, ...]:
+        """Those that keep state."""
+        return tuple(task.step for task in self.tasks if task.step is not None)
+
+    def reader(self, source: VertexUid) -> tuple[Task, TaskInput]:
+        """The task that a source feeds, and by which way."""
+        ways = ((task, way) for task in self.tasks for way in task.inputs if way.source is not None)
+        return next((task, way) for task, way in ways if way.producer == source)
 
     @property
     def sinks(self) -> tuple[SinkEnd, ...]:
@@ -246,7 +293,8 @@ class _Cutter:
     # ---- the tasks when all is known
 
     def _finished(self) -> Iterator[Task]:
-        tasks = [_with_channels(built) for built in self._tasks]
+        linear = len(self._tasks) == 1
+        tasks = [_with_channels(built, linear) for built in self._tasks]
         consumers = [(each.producer, each.channel) for inputs in tasks for each in inputs if each.source is None]
         for built, inputs in zip(self._tasks, tasks, strict=True):
             ends = (
@@ -256,7 +304,7 @@ class _Cutter:
             yield Task(built.uid, inputs, built.step, tuple(built.sinks), tuple(ends))
 
 
-def _with_channels(built: _Building) -> tuple[TaskInput, ...]:
-    """The ways into a task, each with its channel: one alone, from a source, needs none."""
-    alone = len(built.inputs) == 1 and built.inputs[0].source is not None and not built.inputs[0].paced
+def _with_channels(built: _Building, linear: bool) -> tuple[TaskInput, ...]:
+    """The ways into a task, each with its channel: the only one into the only task, from a source, needs none."""
+    alone = linear and len(built.inputs) == 1 and built.inputs[0].source is not None and not built.inputs[0].paced
     return tuple(each if alone else replace(each, channel=ChannelId(each.producer, built.uid)) for each in built.inputs)

@@ -1,16 +1,19 @@
-"""A linear plan as DataFrame code: the streaming part, and the one Spark job of each micro-batch."""
+"""A task as DataFrame code: the part before its step, and the one Spark job of each of its elements."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from headgate.job.plan import LinearPlan
+from headgate.job.graph import TransformVertex
+from headgate.job.tasks import Port
 from headgate.spark.stateful import refuse_stateful
+from headgate.step import channel_files
 from headgate.step.operators import HASH
 from headgate.step.task import StepAck, StepTask, without_rows
 from headgate_contract.errors import BatchFailed, HeadgateError, JobInvalid, SuppressRestarts
@@ -19,9 +22,9 @@ SUBTASK = "__headgate_subtask"
 Step = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def apply_transforms(plan: LinearPlan, frame: DataFrame) -> DataFrame:
-    """The DataFrame code of the plan. Raises JobInvalid with the transform's uid if it fails or keeps state."""
-    for vertex in plan.transforms:
+def apply_transforms(transforms: tuple[TransformVertex, ...], frame: DataFrame) -> DataFrame:
+    """The DataFrame code of a chain. Raises JobInvalid with the transform's uid if it fails or keeps state."""
+    for vertex in transforms:
         try:
             frame = vertex.function(frame)
         except HeadgateError:
@@ -34,27 +37,27 @@ def apply_transforms(plan: LinearPlan, frame: DataFrame) -> DataFrame:
     return frame
 
 
-def check_schema(plan: LinearPlan, frame: DataFrame) -> pa.Schema:
-    """The schema that reaches the step, checked against what the step needs."""
+def check_schema(port: Port | None, frame: DataFrame) -> pa.Schema:
+    """The schema that reaches the step, or what there is instead, checked against what the step needs."""
     for name in (HASH, SUBTASK):
         if name in frame.columns:
             raise JobInvalid(f"the column name {name} is Headgate's own")
-    _refuse_ambiguous(plan, frame)
+    _refuse_ambiguous(port, frame)
     large = frame.sparkSession.conf.get("spark.sql.execution.arrow.useLargeVarTypes") == "true"
     schema: pa.Schema = to_arrow_schema(frame.schema, timezone="UTC", prefers_large_types=large)  # as the step sees it
-    if plan.keyed is not None:
-        plan.keyed.operator.check(plan.keyed.keys, schema)
-        plan.keyed.operator.descriptors(plan.keyed.keys, schema)
+    if port is not None and not port.broadcast:
+        port.operator.check(port.keys, schema)
+        port.operator.descriptors(port.keys, schema)
     return schema
 
 
-def _refuse_ambiguous(plan: LinearPlan, frame: DataFrame) -> None:
+def _refuse_ambiguous(port: Port | None, frame: DataFrame) -> None:
     """A step asks for its columns by name, and Spark hears no difference between names in upper and lower case."""
     what, wanted = "the stream", frame.columns
     fold: Callable[[str], str] = str
-    if plan.keyed is not None:
-        needed = plan.keyed.operator.needed(plan.keyed.keys)
-        what, wanted = f"step {plan.keyed.uid!r}", frame.columns if needed is None else list(needed)
+    if port is not None:
+        needed = port.operator.needed(port.keys)
+        what, wanted = f"step {port.uid!r}", frame.columns if needed is None else list(needed)
         fold = str if frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true" else str.lower
     for name in wanted:
         alike = [other for other in frame.columns if fold(other) == fold(name)]
@@ -70,13 +73,13 @@ def _column(name: str) -> Column:
     return F.col("`" + name.replace("`", "``") + "`")
 
 
-def add_key(plan: LinearPlan, frame: DataFrame, parallelism: int, max_parallelism: int) -> DataFrame:
+def add_key(port: Port | None, frame: DataFrame, parallelism: int, max_parallelism: int) -> DataFrame:
     """Keep the columns that the step reads, and add the key's hash and the subtask that owns it."""
-    if plan.keyed is None:
+    if port is None or port.broadcast:
         return frame
-    needed = plan.keyed.operator.needed(plan.keyed.keys)
+    needed = port.operator.needed(port.keys)
     columns = [_column(name) for name in (frame.columns if needed is None else needed)]
-    hashed = F.xxhash64(*map(_column, plan.keyed.keys))
+    hashed = F.xxhash64(*map(_column, port.keys))
     frame = frame.select(*columns, hashed.alias(HASH))
     return frame.withColumn(SUBTASK, subtask_of(F.col(HASH), parallelism, max_parallelism))
 
@@ -89,24 +92,37 @@ def subtask_of(hashed: Column, parallelism: int, max_parallelism: int) -> Column
 
 def run_step(frame: DataFrame, task: StepTask) -> list[StepAck]:
     """One Spark job: shuffle, step, sinks' writers; what comes back is acks."""
-    if task.keyed is not None:
+    if task.keyed is not None and task.keyed.broadcast:
+        frame = frame.coalesce(1)  # the first subtask's
+    elif task.keyed is not None:
         frame = frame.repartitionById(task.keyed.parallelism, F.col(SUBTASK)).drop(SUBTASK)
     return _acks(frame, _step(task))
 
 
-def finish_step(session: SparkSession, schema: pa.Schema, task: StepTask) -> list[StepAck]:
-    """The same without records: a partition for each subtask, which is told only their schema.
+def from_channel(session: SparkSession, directory: Path, names: tuple[str, ...]) -> DataFrame:
+    """What these files of a channel hold, each read by a task of its own."""
+    schema = from_arrow_schema(channel_files.schema_of(directory, names))
+
+    def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        wanted = [names[number] for batch in numbers for number in batch.column(0).to_pylist()]
+        yield from channel_files.read(directory, wanted)
+
+    return session.range(0, len(names), 1, len(names)).mapInArrow(read, schema)
+
+
+def finish_step(session: SparkSession, schema: pa.Schema | None, task: StepTask) -> list[StepAck]:
+    """The same without records: a partition for each subtask, which is told only their schema, if that is known.
 
     Not on an empty DataFrame: Spark leaves out what it knows to be empty, and every subtask has to run.
     """
     subtasks = task.keyed.parallelism if task.keyed is not None else 1
-    rows = without_rows(schema)
+    rows = [] if schema is None else [without_rows(schema)]
     step = _step(task)
 
     def without_records(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in numbers:
             pass
-        yield from step(iter([rows]))
+        yield from step(iter(rows))
 
     return _acks(session.range(0, subtasks, 1, subtasks), without_records)
 

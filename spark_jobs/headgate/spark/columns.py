@@ -1,13 +1,14 @@
-"""Runs a job's DataFrame code on an empty stream of its source's schema: wrong columns show before a start."""
+"""Runs a job's DataFrame code on empty streams of its sources' schemas: wrong columns show before a start."""
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from headgate.job.plan import LinearPlan
+from headgate.job.tasks import GraphPlan
 from headgate.source.base import Source
 from headgate.source.files import FilesSource
 from headgate.source.rate import RateSource
@@ -15,6 +16,7 @@ from headgate.source.socket import SocketSource
 from headgate.spark.chain import add_key, apply_transforms, check_schema
 from headgate.spark.session import start_session
 from headgate_contract.errors import JobInvalid, LaunchFailed
+from headgate_contract.ids import VertexUid
 from headgate_contract.settings import Settings
 
 
@@ -30,8 +32,8 @@ def known_schema(source: Source) -> str | None:
     return None
 
 
-def check_columns(plan: LinearPlan, schema: str, settings: Settings) -> None:
-    """Raise JobInvalid, naming transform or column, if the chain cannot run on `schema`.
+def check_columns(plan: GraphPlan, schemas: Mapping[VertexUid, str], settings: Settings) -> None:
+    """Raise JobInvalid, naming transform or column, if what reads these sources cannot run on their schemas.
 
     The session has what the stream's settings give Spark (catalogues, packages), and one thread of this process.
     """
@@ -41,16 +43,21 @@ def check_columns(plan: LinearPlan, schema: str, settings: Settings) -> None:
         spark = {key: value for key, value in settings.spark.items() if not key.startswith("spark.submit.")}
         session = _start(Settings({**spark, "spark.master": "local[1]"}), Path(folder) / "spark")
         try:
-            try:
-                frame = session.readStream.schema(schema).format("json").load(empty.as_uri())
-            except Exception as error:
-                line = str(error).strip().splitlines()[0]
-                raise JobInvalid(f"source {plan.source.uid!r}: the schema {schema!r} is not valid: {line}") from error
-            frame = apply_transforms(plan, frame)
-            check_schema(plan, frame)
-            add_key(plan, frame, settings["parallelism.default"], settings["pipeline.max-parallelism"])
+            for source, schema in schemas.items():
+                task, way = plan.reader(source)
+                frame = apply_transforms(way.transforms, _empty(session, source, schema, empty))
+                check_schema(task.port(way), frame)
+                add_key(task.port(way), frame, settings["parallelism.default"], settings["pipeline.max-parallelism"])
         finally:
             session.stop()
+
+
+def _empty(session: SparkSession, source: VertexUid, schema: str, folder: Path) -> DataFrame:
+    try:
+        return session.readStream.schema(schema).format("json").load(folder.as_uri())
+    except Exception as error:
+        line = str(error).strip().splitlines()[0]
+        raise JobInvalid(f"source {source!r}: the schema {schema!r} is not valid: {line}") from error
 
 
 def _start(settings: Settings, directory: Path) -> SparkSession:

@@ -1,11 +1,11 @@
-"""The engine on Spark: one streaming query, whose foreachBatch runs the step."""
+"""The engine on Spark: a streaming query for each source, whose foreachBatch hands over its micro-batches."""
 
 from __future__ import annotations
 
 import logging
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,24 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headgate.driver.engine import Engine, EngineSetup, Json, MicroBatch
+from headgate.driver.engine import Engine, EngineSetup, Json, MicroBatch, Written
 from headgate.driver.loop import StreamEnding
+from headgate.job.tasks import Task, TaskInput
 from headgate.source.positions import PositionBook
-from headgate.spark.chain import add_key, apply_transforms, check_schema, finish_step, root_cause, run_step
-from headgate.spark.readers import reader_of
+from headgate.spark.chain import (
+    add_key,
+    apply_transforms,
+    check_schema,
+    finish_step,
+    from_channel,
+    root_cause,
+    run_step,
+)
+from headgate.spark.readers import Reader, reader_of
 from headgate.spark.session import start_session
 from headgate.step.task import StepAck, StepTask
+from headgate_contract.errors import BatchFailed, HeadgateError
+from headgate_contract.ids import VertexUid
 
 log = logging.getLogger(__name__)
 
@@ -28,83 +39,107 @@ _PATIENCE_S = 20.0
 
 
 class SparkEngine(Engine):
-    """Runs the plan's chain on Spark. Each life has a query and a checkpoint folder of its own, private scratch."""
+    """Runs the plan's tasks on Spark. Each life has queries and checkpoint folders of its own, private scratch."""
 
     def __init__(self, setup: EngineSetup) -> None:
         self._setup = setup
-        self._reader = reader_of(setup.plan.source.source, setup.plan.source.uid, setup)
+        self._readers = self._new_readers()
         self._session: SparkSession | None = None
-        self._schema: pa.Schema | None = None
-        self._frame: DataFrame | None = None
-        self._query: StreamingQuery | None = None
+        self._schemas: dict[VertexUid, pa.Schema] = {}
+        self._frames: dict[VertexUid, DataFrame] = {}
+        """What each source hands over, with the DataFrame code before its step."""
+        self._queries: dict[VertexUid, StreamingQuery] = {}
         self._lives = 0
         self._halting = threading.Event()
         self._stopped = False
 
-    @property
-    def book(self) -> PositionBook:
-        return self._reader.book
+    def _new_readers(self) -> dict[VertexUid, Reader]:
+        return {vertex.uid: reader_of(vertex, self._setup) for vertex in self._setup.plan.sources}
 
     @property
-    def schema(self) -> pa.Schema | None:
-        return self._schema
+    def books(self) -> Mapping[VertexUid, PositionBook]:
+        return {uid: reader.book for uid, reader in self._readers.items()}
 
-    @property
-    def _folder(self) -> Path:
-        return self._setup.directory / f"query-{self._lives}"
+    def schema(self, task: VertexUid) -> pa.Schema | None:
+        return self._schemas.get(task)
+
+    def _folder(self, source: VertexUid) -> Path:
+        return self._setup.directory / f"query-{self._lives}" / source
 
     def open(self) -> None:
         if self._session is not None:
             return
         _ship_job_by_value()
         session = start_session(f"headgate {self._setup.stream}", self._setup.settings, self._setup.directory)
-        plan = self._setup.plan
-        frame = apply_transforms(plan, self._reader.load(session))
-        self._schema = check_schema(plan, frame)
-        settings = self._setup.settings
-        self._frame = add_key(plan, frame, settings["parallelism.default"], settings["pipeline.max-parallelism"])
+        for uid, reader in self._readers.items():
+            task, way = self._setup.plan.reader(uid)
+            self._frames[uid] = self._before_step(task, way, reader.load(session))
         self._session = session
 
-    def begin(self, position: Json, handler: Callable[[MicroBatch], None]) -> None:
-        assert self._frame is not None
-        self._reader.seed(self._folder, position)
+    def _before_step(self, task: Task, way: TaskInput, frame: DataFrame) -> DataFrame:
+        """What comes by `way` as the task's step takes it, checked."""
+        frame, port = apply_transforms(way.transforms, frame), task.port(way)
+        schema = check_schema(port, frame)
+        if way.port == 0:
+            self._schemas[task.uid] = schema
+        settings = self._setup.settings
+        return add_key(port, frame, settings["parallelism.default"], settings["pipeline.max-parallelism"])
+
+    def begin(self, positions: Mapping[VertexUid, Json], handler: Callable[[MicroBatch], None]) -> None:
+        for uid, reader in self._readers.items():
+            reader.seed(self._folder(uid), positions[uid])
+        for uid, frame in self._frames.items():
+            self._queries[uid] = self._start(uid, frame, handler)
+
+    def _start(self, uid: VertexUid, frame: DataFrame, handler: Callable[[MicroBatch], None]) -> StreamingQuery:
         halting = self._halting
 
         def on_batch(frame: DataFrame, number: int) -> None:
             try:
-                handler(MicroBatch(number, frame))
+                handler(MicroBatch(number, frame, uid))
             except StreamEnding:
                 halting.wait()  # Spark waits for this callback when it stops: hold it, but no longer
 
-        location = f"file://{self._folder}"  # as it is: Spark does not decode a URI
-        writer = self._frame.writeStream.foreachBatch(on_batch).option("checkpointLocation", location)
+        location = f"file://{self._folder(uid)}"  # as it is: Spark does not decode a URI
+        writer = frame.writeStream.foreachBatch(on_batch).option("checkpointLocation", location)
         pace = self._setup.settings["headgate.trigger-interval"]
-        self._query = writer.trigger(processingTime=f"{int(pace)} milliseconds").start()
+        return writer.trigger(processingTime=f"{int(pace)} milliseconds").start()
 
     def run(self, batch: MicroBatch, task: StepTask) -> list[StepAck]:
         return run_step(batch.content, task)
 
-    def finish(self, task: StepTask) -> list[StepAck]:
+    def run_written(self, batch: Written, task: Task, way: TaskInput, step: StepTask) -> list[StepAck]:
         assert self._session is not None
-        assert self._schema is not None
-        return finish_step(self._session, self._schema, task)
+        try:
+            frame = self._before_step(task, way, from_channel(self._session, batch.directory, batch.names))
+        except HeadgateError:
+            raise
+        except Exception as error:
+            raise BatchFailed(root_cause(error)) from error
+        return run_step(frame, step)
+
+    def finish(self, uid: VertexUid, task: StepTask) -> list[StepAck]:
+        assert self._session is not None
+        return finish_step(self._session, self._schemas.get(uid), task)
 
     def position_after(self, batch: MicroBatch) -> Json:
-        return self._reader.position(self._folder, batch.number)
+        return self._readers[batch.source].position(self._folder(batch.source), batch.number)
 
     def failure(self) -> str | None:
-        if self._query is None or self._halting.is_set():
+        if not self._queries or self._halting.is_set():
             return None
         gone = self._gone()
         if gone is not None:
             return gone
         try:
-            if self._query.isActive:
-                return None
-            error = self._query.exception()
+            for uid, query in self._queries.items():
+                if not query.isActive:
+                    error = query.exception()
+                    of = f" of source {uid}" if len(self._queries) > 1 else ""
+                    return f"the streaming query{of} ended by itself" if error is None else root_cause(error)
         except Exception as lost:  # noqa: BLE001 - py4j raises its own and the socket's
             return _lost(lost)
-        return "the streaming query ended by itself" if error is None else root_cause(error)
+        return None
 
     def _gone(self) -> str | None:
         """Why Spark itself is of no use any more, if it is."""
@@ -117,15 +152,19 @@ class SparkEngine(Engine):
 
     def halt(self) -> bool:
         self._halting.set()
-        query, self._query = self._query, None
-        if self._gone() is not None or (query is not None and not _within_patience("query", query.stop)):
+        queries, self._queries = self._queries, {}
+        if self._gone() is not None:
+            return False
+        ended = [_within_patience("query", query.stop) for query in queries.values()]  # each is told
+        if not all(ended):
             return False
         if self._session is not None and not _within_patience("jobs", self._session.sparkContext.cancelAllJobs):
-            return False  # the last step of a drain is no query's
-        reader = reader_of(self._setup.plan.source.source, self._setup.plan.source.uid, self._setup)
-        if not reader.follow(self._reader):
+            return False  # those of a drain's last step, and of tasks behind channels, are no query's
+        readers = self._new_readers()
+        followed = [reader.follow(self._readers[uid]) for uid, reader in readers.items()]
+        if not all(followed):
             return False
-        self._reader = reader
+        self._readers = readers
         self._lives += 1
         self._halting = threading.Event()
         return True
@@ -135,9 +174,10 @@ class SparkEngine(Engine):
             return
         self._stopped = True
         self._halting.set()
-        _within_patience("reader", self._reader.close)
-        if self._query is not None:
-            _within_patience("query", self._query.stop)
+        for reader in self._readers.values():
+            _within_patience("reader", reader.close)
+        for query in self._queries.values():
+            _within_patience("query", query.stop)
         if self._session is not None:
             _within_patience("session", self._session.stop)
 

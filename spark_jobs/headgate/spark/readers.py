@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from headgate.driver.engine import EngineSetup
-from headgate.source.base import Source
+from headgate.job.graph import SourceVertex
 from headgate.source.files import FilesSource
 from headgate.source.positions import FileListBook, InlineBook, PositionBook
 from headgate.source.rate import RateSource
@@ -165,15 +165,15 @@ def _pace(rows_per_second: int | None) -> str:
     return "batches of fixed size" if rows_per_second is None else f"{rows_per_second} rows a second"
 
 
-def reader_of(source: Source, uid: str, life: EngineSetup) -> Reader:
-    """The reader of a source's description, for one life."""
-    match source:
+def reader_of(vertex: SourceVertex, life: EngineSetup) -> Reader:
+    """The reader of a source, for one life."""
+    match vertex.source:
         case FilesSource():
-            return FilesReader(source, uid)
+            return FilesReader(vertex.source, vertex.uid)
         case RateSource():
-            return RateReader(source, uid)
+            return RateReader(vertex.source, vertex.uid)
         case SocketSource():
             from headgate.spark.socket_reader import SocketReader
 
-            return SocketReader(source, life.plan.source.storage_uid, life.stream, life.shared, life.generation)
-    raise JobInvalid(f"source {uid!r} is of a kind that Spark does not read here: {source.kind}")
+            return SocketReader(vertex.source, vertex.storage_uid, life.stream, life.shared, life.generation)
+    raise JobInvalid(f"source {vertex.uid!r} is of a kind that Spark does not read here: {vertex.source.kind}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -44,3 +44,7 @@ class ConnectedOperator:
                 hint="what it is told goes there: operator_state={'rules': 'broadcast'}",
             )
         return cls(first, second, broadcast)
+
+    def port(self, number: int, stored: tuple[str, ...]) -> ProcessOperator:
+        """The operator of one input; `stored` are the names of the first one's keys, under which both are stored."""
+        return replace(self.second, stored=stored) if number else self.first

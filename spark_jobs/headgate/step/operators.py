@@ -263,7 +263,23 @@ class Keyed:
         return places
 
 
-ProcessFunction = Callable[[pa.Table, Keyed], "pa.Table | None"]
+class Untied:
+    """What a process function sees of its state where its records belong to no key: operator state alone."""
+
+    def __init__(self, clock: StepClock, states: SubtaskStates) -> None:
+        self.now_ms = clock.now_ms
+        self.random = np.random.default_rng([clock.seed])
+        self._states = states
+
+    def operator_state(self, name: str) -> Any:
+        """As of `Keyed`. What is put into one of kind broadcast is there for all keys from the next micro-batch on."""
+        return self._states.named(name)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"{name}: an input that is broadcast belongs to no key, and has operator state only")
+
+
+ProcessFunction = Callable[[pa.Table, Any], "pa.Table | None"]
 FinishFunction = Callable[[Keyed], "pa.Table | None"]
 
 
@@ -277,6 +293,8 @@ class ProcessOperator(KeyedOperator):
     states: tuple[tuple[str, pa.Schema], ...]
     declared: tuple[tuple[str, OperatorStateKind], ...] = ()
     last: FinishFunction | None = None
+    stored: tuple[str, ...] | None = None
+    """What the key's columns are called in the state, if not as they come: two inputs share one state."""
 
     @classmethod
     def of(
@@ -316,15 +334,19 @@ class ProcessOperator(KeyedOperator):
         check_keys(self.uid, keys, rows)
 
     def descriptors(self, keys: tuple[str, ...], rows: pa.Schema) -> tuple[StateDescriptor, ...]:
-        key = _key_schema(keys, rows)
+        key = self._stored(keys, rows)
         return tuple(StateDescriptor(name, StateKind.VALUE, key, schema) for name, schema in self.states)
+
+    def _stored(self, keys: tuple[str, ...], rows: pa.Schema) -> pa.Schema:
+        own = _key_schema(keys, rows)
+        return pa.schema([own.field(at).with_name(name) for at, name in enumerate(self.stored or keys)])
 
     def apply(
         self, keys: tuple[str, ...], rows: pa.Table, session: StateSession, clock: StepClock, states: SubtaskStates
     ) -> pa.Table | None:
         if not rows.num_rows:
             return None
-        batch, row_key = distinct_keys(keys, rows)
+        batch, row_key = distinct_keys(keys, rows, self.stored)
         keyed = Keyed(batch, row_key, session, clock, states)
         return self._call(f"process {self.uid!r}", self.function, rows.drop_columns([HASH]), keyed)
 
@@ -337,9 +359,13 @@ class ProcessOperator(KeyedOperator):
     ) -> pa.Table | None:
         if self.last is None:
             return None
-        batch, no_rows = stored_keys(_key_schema(keys, rows), session, self.state_names), np.empty(0, dtype=np.int64)
+        batch, no_rows = stored_keys(self._stored(keys, rows), session, self.state_names), np.empty(0, dtype=np.int64)
         keyed = Keyed(batch, no_rows, session, clock, states)
         return self._call(f"finish of process {self.uid!r}", self.last, keyed)
+
+    def tell(self, rows: pa.Table, clock: StepClock, states: SubtaskStates) -> pa.Table | None:
+        """Give the author's function records that belong to no key."""
+        return self._call(f"process {self.uid!r}", self.function, rows, Untied(clock, states))
 
     def _call(self, what: str, function: Callable[..., Any], *args: Any) -> pa.Table | None:
         """What the author's function returns, as it was declared."""
@@ -375,8 +401,10 @@ def author_failed(what: str, error: Exception) -> StreamFailed:
     return BatchFailed(told)
 
 
-def distinct_keys(keys: tuple[str, ...], rows: pa.Table) -> tuple[KeyBatch, npt.NDArray[np.int64]]:
-    """The distinct keys of `rows`, sorted by hash, and for each row the index of its key among them."""
+def distinct_keys(
+    keys: tuple[str, ...], rows: pa.Table, names: tuple[str, ...] | None = None
+) -> tuple[KeyBatch, npt.NDArray[np.int64]]:
+    """The distinct keys of `rows`, sorted by hash, and for each row the index of its key; `names` renames them."""
     codes = np.zeros(rows.num_rows, dtype=np.int64)
     for key in keys:
         encoded = rows.column(key).combine_chunks().dictionary_encode()
@@ -384,7 +412,7 @@ def distinct_keys(keys: tuple[str, ...], rows: pa.Table) -> tuple[KeyBatch, npt.
         _, codes = np.unique(codes * max(len(encoded.dictionary), 1) + own, return_inverse=True)
     _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
     hashes = rows.column(HASH).to_numpy()[first]
-    distinct = rows.select(list(keys)).take(pa.array(first))
+    distinct = rows.select(list(keys)).take(pa.array(first)).rename_columns(list(names or keys))
     batch, order = KeyBatch.of(hashes, distinct)
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))

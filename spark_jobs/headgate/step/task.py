@@ -19,9 +19,10 @@ from headgate.state.backends import backend_named
 from headgate.state.errors import ForeignKeyGroup
 from headgate.state.key_groups import KeyGroupRange, hash_bounds, key_group, subtask_range
 from headgate.state.versions import StateVersion
+from headgate.step.channel_files import ChannelFiles
 from headgate.step.moments import in_utc
 from headgate.step.operator_state import Changes, States, SubtaskStates
-from headgate.step.operators import HASH, KeyedOperator, StepClock, author_failed
+from headgate.step.operators import HASH, KeyedOperator, ProcessOperator, StepClock, author_failed
 from headgate_contract.errors import BatchFailed
 from headgate_contract.ids import StreamName, VertexUid
 
@@ -46,10 +47,10 @@ class BatchIdentity:
 
 @dataclass(frozen=True, kw_only=True)
 class SinkStage:
-    """A sink and the Arrow functions in front of it."""
+    """A sink, or a channel that is written, and the Arrow functions in front of it."""
 
     uid: VertexUid
-    sink: Sink
+    sink: Sink | ChannelFiles
     functions: tuple[ArrowFunction, ...] = ()
     storage_uid: VertexUid | None = None
     """What the sink is called on storage, if not by its uid."""
@@ -68,6 +69,8 @@ class KeyedStage:
     directory: str
     parents: tuple[dict[str, Any] | None, ...]
     operator_states: States = field(default_factory=dict)
+    broadcast: bool = False
+    """The records belong to no key: the first subtask takes them all, and writes operator state only."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +124,8 @@ def run(task: StepTask, subtask: int, task_attempt: int, batches: Iterator[pa.Re
     try:
         if task.keyed is None:
             ack = _pass_through(subtask, writers, batches)
+        elif task.keyed.broadcast:
+            ack = _told(task, task.keyed, subtask, writers, batches)
         else:
             ack = _keyed(task, task.keyed, subtask, task_attempt, writers, batches)
     except BaseException:
@@ -163,6 +168,33 @@ def _pass_through(
     return StepAck(subtask=subtask, rows_in=rows, rows_out=rows, version=None, sinks=_finish(writers))
 
 
+def _told(
+    task: StepTask,
+    keyed: KeyedStage,
+    subtask: int,
+    writers: list[tuple[SinkStage, SinkWriter]],
+    batches: Iterator[pa.RecordBatch],
+) -> StepAck:
+    """Records that belong to no key."""
+    received = list(batches)
+    rows = sum(batch.num_rows for batch in received)
+    if not rows:
+        return StepAck(subtask=subtask, rows_in=0, rows_out=0, version=None, sinks=_finish(writers))
+    assert isinstance(keyed.operator, ProcessOperator)
+    states = SubtaskStates(keyed.uid, subtask, keyed.operator_states)
+    output = keyed.operator.tell(pa.Table.from_batches(received), task.clock, states)
+    for batch in output.combine_chunks().to_batches() if output is not None else ():
+        _write(writers, batch)
+    return StepAck(
+        subtask=subtask,
+        rows_in=rows,
+        rows_out=output.num_rows if output is not None else 0,
+        version=None,
+        sinks=_finish(writers),
+        operator_states=states.changes(),
+    )
+
+
 def _keyed(
     task: StepTask,
     keyed: KeyedStage,
@@ -174,6 +206,8 @@ def _keyed(
     key_groups = subtask_range(subtask, keyed.parallelism, keyed.max_parallelism)
     received = list(batches)
     parent = keyed.parents[subtask]
+    if task.finishing and not received and parent is not None:  # nobody has told what its records are like
+        received = [without_rows(_key_columns(keyed, parent))]
     finishing = task.finishing and keyed.operator.finishes and bool(received)
     if not finishing and not any(batch.num_rows for batch in received):
         return StepAck(subtask=subtask, rows_in=0, rows_out=0, version=None, sinks=_finish(writers))
@@ -215,6 +249,12 @@ def _keyed(
         sinks=sinks,
         operator_states=changes,
     )
+
+
+def _key_columns(keyed: KeyedStage, parent: dict[str, Any]) -> pa.Schema:
+    """The key's columns, as the state has them: all that is known where no record has come in this life."""
+    stored = next(iter(StateVersion.from_json(parent).descriptors)).key
+    return pa.schema([field.with_name(name) for field, name in zip(stored, keyed.keys, strict=True)])
 
 
 def _finish(writers: list[tuple[SinkStage, SinkWriter]]) -> dict[str, list[dict[str, Any]]]:

@@ -1,4 +1,4 @@
-"""A stand-in for Spark: a thread that reads files, hashes keys and runs the step in this process.
+"""A stand-in for Spark: threads that read files, hash keys and run the step in this process.
 
 It keeps what the driver relies on (one micro-batch at a time, in order, replayed from a position, failing as a whole),
 takes a fraction of a second to start, and so makes crash tests quick. It reads Parquet files only and runs no DataFrame
@@ -8,7 +8,7 @@ code; only what Spark itself does is missing, and needs tests on the real one.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,115 +17,162 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headgate.driver.engine import Engine, EngineSetup, Json, MicroBatch
+from headgate.driver.engine import Engine, EngineSetup, Json, MicroBatch, Written
 from headgate.driver.loop import StreamEnding
+from headgate.job.graph import SourceVertex
+from headgate.job.tasks import Task, TaskInput
 from headgate.source.files import FilesSource
 from headgate.source.positions import FileListBook, PositionBook
 from headgate.state.key_groups import key_group, subtask_of
+from headgate.step import channel_files
 from headgate.step.operators import HASH
 from headgate.step.task import StepAck, StepTask, run, without_rows
 from headgate_contract.errors import JobInvalid, StreamFailed
+from headgate_contract.ids import VertexUid
 
 _POLL_S = 0.05
 
 
-class StandInEngine(Engine):
-    """Hands over the files of a folder, `max_files_per_trigger` at a time, by name; it knows no limit in bytes."""
+class _Feed:
+    """One source in one life: a thread that reads a folder."""
 
-    def __init__(self, setup: EngineSetup) -> None:
-        source = setup.plan.source.source
-        if not isinstance(source, FilesSource) or source.format != "parquet" or setup.plan.transforms:
-            raise JobInvalid("the stand-in reads Parquet files and runs no DataFrame code")
-        self._setup = setup
-        self._folder = Path(source.path)
+    def __init__(self, vertex: SourceVertex, pace_s: float, stopping: threading.Event) -> None:
+        source = vertex.source
+        assert isinstance(source, FilesSource)
+        self.folder = Path(source.path)
+        self.book = FileListBook(vertex.uid, source.kind)
+        self.failure: str | None = None
+        self._uid = vertex.uid
         self._limit = source.max_files_per_trigger
-        self._pace_s = setup.settings["headgate.trigger-interval"].seconds
-        self._forget()
-
-    def _forget(self) -> None:
-        """Everything that one life knows."""
-        self._book = FileListBook(self._setup.plan.source.uid, self._setup.plan.source.source.kind)
-        self._thread = threading.Thread(target=self._run, name="stand-in", daemon=True)
-        self._stopping = threading.Event()
-        self._failure: str | None = None
+        self._pace_s = pace_s
+        self._stopping = stopping
+        self._thread = threading.Thread(target=self._run, name=f"stand-in {vertex.uid}", daemon=True)
         self._seen: set[str] = set()
         self._next = 0
         self._handler: Callable[[MicroBatch], None] | None = None
 
-    @property
-    def book(self) -> PositionBook:
-        return self._book
-
-    @property
-    def schema(self) -> pa.Schema | None:
-        first = next(self._folder.glob("*.parquet"), None)
-        return None if first is None else pq.read_schema(first)
-
-    def open(self) -> None:
-        if not self._folder.is_dir():
-            raise StreamFailed(f"the source folder {self._folder} does not exist")
-
     def begin(self, position: Json, handler: Callable[[MicroBatch], None]) -> None:
         if not position.get("initial"):
-            entries = self._book.entries(int(position["count"]))
+            entries = self.book.entries(int(position["count"]))
             self._seen = {entry["path"] for entry in entries}
             self._next = int(position["batch"]) + 1
         self._handler = handler
         self._thread.start()
 
-    def run(self, batch: MicroBatch, task: StepTask) -> list[StepAck]:
-        rows = pa.concat_tables([pq.read_table(path) for path in batch.content])
-        if task.keyed is None:
-            return [run(task, 0, 0, iter(rows.to_batches()))]
-        hashes = hash_keys(rows, task.keyed.keys)
-        rows = rows.append_column(HASH, pa.array(hashes))
-        parallelism, groups = task.keyed.parallelism, task.keyed.max_parallelism
-        owners = subtask_of(key_group(hashes, groups), parallelism, groups)
-        return [run(task, subtask, 0, iter(_rows_of(rows, owners, subtask))) for subtask in range(parallelism)]
-
-    def finish(self, task: StepTask) -> list[StepAck]:
-        if task.keyed is None:
-            return [run(task, 0, 0, iter(()))]
-        schema = self.schema
-        rows = [] if schema is None else [without_rows(schema)]
-        return [run(task, subtask, 0, iter(rows)) for subtask in range(task.keyed.parallelism)]
-
-    def position_after(self, batch: MicroBatch) -> Json:
-        count = self._book.note([{"path": path, "batchId": batch.number} for path in batch.content])
-        return {"batch": batch.number, "count": count}
-
-    def failure(self) -> str | None:
-        return self._failure
-
-    def halt(self) -> bool:
-        self.stop()
-        if self._thread.is_alive():
-            return False
-        self._forget()
-        return True
-
-    def stop(self) -> None:
-        self._stopping.set()
+    def has_ended(self, within_s: float) -> bool:
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
-            self._thread.join(timeout=10)
+            self._thread.join(timeout=within_s)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         assert self._handler is not None
         try:
             while not self._stopping.is_set():
-                new = sorted(str(path) for path in self._folder.glob("*.parquet") if str(path) not in self._seen)
+                new = sorted(str(path) for path in self.folder.glob("*.parquet") if str(path) not in self._seen)
                 if not new:
                     self._stopping.wait(_POLL_S)
                     continue
                 taken = new[: self._limit]
-                self._handler(MicroBatch(self._next, taken))
+                self._handler(MicroBatch(self._next, taken, self._uid))
                 self._seen.update(taken)
                 self._next += 1
                 self._stopping.wait(self._pace_s)
         except StreamEnding:
             return
         except Exception as error:  # noqa: BLE001 - told to whoever asks for the failure
-            self._failure = f"{type(error).__name__}: {error}"
+            self.failure = f"{type(error).__name__}: {error}"
+
+
+class StandInEngine(Engine):
+    """Hands over the files of folders, `max_files_per_trigger` at a time, by name; it knows no limit in bytes."""
+
+    def __init__(self, setup: EngineSetup) -> None:
+        for vertex in setup.plan.sources:
+            if not isinstance(vertex.source, FilesSource) or vertex.source.format != "parquet":
+                raise JobInvalid("the stand-in reads Parquet files")
+        if any(way.transforms for task in setup.plan.tasks for way in task.inputs):
+            raise JobInvalid("the stand-in runs no DataFrame code")
+        self._setup = setup
+        self._pace_s = setup.settings["headgate.trigger-interval"].seconds
+        self._schemas: dict[VertexUid, pa.Schema] = {}
+        """Of the tasks behind channels: what has come to their first inputs."""
+        self._forget()
+
+    def _forget(self) -> None:
+        """Everything that one life knows."""
+        self._stopping = threading.Event()
+        sources = self._setup.plan.sources
+        self._feeds = {vertex.uid: _Feed(vertex, self._pace_s, self._stopping) for vertex in sources}
+
+    @property
+    def books(self) -> Mapping[VertexUid, PositionBook]:
+        return {uid: feed.book for uid, feed in self._feeds.items()}
+
+    def schema(self, task: VertexUid) -> pa.Schema | None:
+        (planned,) = (each for each in self._setup.plan.tasks if each.uid == task)
+        first = planned.inputs[0]
+        if first.source is None:
+            return self._schemas.get(task)
+        file = next(self._feeds[first.producer].folder.glob("*.parquet"), None)
+        return None if file is None else pq.read_schema(file)
+
+    def open(self) -> None:
+        for feed in self._feeds.values():
+            if not feed.folder.is_dir():
+                raise StreamFailed(f"the source folder {feed.folder} does not exist")
+
+    def begin(self, positions: Mapping[VertexUid, Json], handler: Callable[[MicroBatch], None]) -> None:
+        for uid, feed in self._feeds.items():
+            feed.begin(positions[uid], handler)
+
+    def run(self, batch: MicroBatch, task: StepTask) -> list[StepAck]:
+        return _run(pa.concat_tables([pq.read_table(path) for path in batch.content]), task)
+
+    def run_written(self, batch: Written, task: Task, way: TaskInput, step: StepTask) -> list[StepAck]:
+        rows = pa.Table.from_batches(list(channel_files.read(batch.directory, batch.names)))
+        if way == task.inputs[0]:
+            self._schemas[task.uid] = rows.schema
+        return _run(rows, step)
+
+    def finish(self, uid: VertexUid, task: StepTask) -> list[StepAck]:
+        if task.keyed is None:
+            return [run(task, 0, 0, iter(()))]
+        schema = self.schema(uid)
+        rows = [] if schema is None else [without_rows(schema)]
+        return [run(task, subtask, 0, iter(rows)) for subtask in range(task.keyed.parallelism)]
+
+    def position_after(self, batch: MicroBatch) -> Json:
+        book = self._feeds[batch.source].book
+        return {
+            "batch": batch.number,
+            "count": book.note([{"path": path, "batchId": batch.number} for path in batch.content]),
+        }
+
+    def failure(self) -> str | None:
+        return next((feed.failure for feed in self._feeds.values() if feed.failure is not None), None)
+
+    def halt(self) -> bool:
+        self._stopping.set()
+        ended = [feed.has_ended(10) for feed in self._feeds.values()]
+        if not all(ended):
+            return False
+        self._forget()
+        return True
+
+    def stop(self) -> None:
+        self._stopping.set()
+        for feed in self._feeds.values():
+            feed.has_ended(10)
+
+
+def _run(rows: pa.Table, task: StepTask) -> list[StepAck]:
+    if task.keyed is None or task.keyed.broadcast:
+        return [run(task, 0, 0, iter(rows.to_batches()))]
+    hashes = hash_keys(rows, task.keyed.keys)
+    rows = rows.append_column(HASH, pa.array(hashes))
+    parallelism, groups = task.keyed.parallelism, task.keyed.max_parallelism
+    owners = subtask_of(key_group(hashes, groups), parallelism, groups)
+    return [run(task, subtask, 0, iter(_rows_of(rows, owners, subtask))) for subtask in range(parallelism)]
 
 
 def _rows_of(rows: pa.Table, owners: npt.NDArray[np.int64], subtask: int) -> list[pa.RecordBatch]:

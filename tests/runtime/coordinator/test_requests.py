@@ -60,6 +60,15 @@ def test_f39_of_one_kind_the_first_goes_first() -> None:
     assert world.attempts[world.coordinator.next_id - 1].trigger.is_periodic
 
 
+@pytest.mark.parametrize("overtakes_after_ms", [0, 100])
+def test_f16_where_barriers_overtake_a_savepoint_waits_for_the_checkpoint_under_way(overtakes_after_ms: int) -> None:
+    deciding = CheckpointRequestDecider(CheckpointOptions(interval_ms=1000, overtakes_after_ms=overtakes_after_ms))
+    for request in (PERIODIC, SAVEPOINT):
+        deciding.submit(request)
+    assert deciding.look(Load(running=1, cleaning=0, pause_until_ms=None), now_ms=0) is None
+    assert deciding.look(IDLE, now_ms=0) is SAVEPOINT, "before what is periodic"
+
+
 # ---- the pause
 
 

@@ -19,7 +19,7 @@ from headgate.driver.lives import Lives
 from headgate.driver.points import KillPoints
 from headgate.driver.pulse import Heart
 from headgate.driver.setup import LifeSetup
-from headgate.job.plan import LinearPlan, linear_plan
+from headgate.job.tasks import GraphPlan, graph_plan
 from headgate.sink.files_committer import FilesCommitter
 from headgate.step.operators import Keyed
 from headgate.testing.stand_in import StandInEngine
@@ -91,7 +91,7 @@ class LifeWorld:
             pq.write_table(table, temporary)
             temporary.rename(self.inputs / f"{ids[0]:08d}.parquet")
 
-    def plan(self) -> LinearPlan:
+    def plan(self) -> GraphPlan:
         job = headgate.Job("numbers")
         source = headgate.sources.files(
             str(self.inputs), format="parquet", schema="id BIGINT, key BIGINT", max_files_per_trigger=2
@@ -113,7 +113,7 @@ class LifeWorld:
         folder = former[0] if former else self.sink_uid
         numbered.sink(self.sink_uid, headgate.sinks.files(self.base / folder), former_uids=former)
         numbered.sink("console", headgate.sinks.console(1))
-        return linear_plan(job)
+        return graph_plan(job)
 
     def _former(self, uid: str) -> Sequence[str]:
         return self.former_uids.get(uid, ())

@@ -69,16 +69,17 @@ class Stage:
             store=SteppingStore(self.plain, self.faults.before),
             paths=StreamPaths(STREAM),
             generation=Generation(3),
-            vertex=StatefulVertex(
-                uid=COUNTS,
-                name="Counts",
-                parallelism=parallelism,
-                max_parallelism=MAX_PARALLELISM,
-                backend=backend,
-                directory=directory,
-            ),
-            source=LINES,
-            book=book,
+            vertices={
+                COUNTS: StatefulVertex(
+                    uid=COUNTS,
+                    name="Counts",
+                    parallelism=parallelism,
+                    max_parallelism=MAX_PARALLELISM,
+                    backend=backend,
+                    directory=directory,
+                )
+            },
+            books={LINES: book},
             sinks={OUT: self.sink},
             shared=self.shared,
             post=self.events.put,
@@ -100,6 +101,7 @@ class Stage:
                 positions={LINES: dict(self.position)},
             ),
             staged={OUT: ({"staged": f"file-{number}"},)},
+            parts=frozenset(PARTS),
         )
         self.meter.saw(Tick(), [action], now_ms())
         self.taker.take(action)()

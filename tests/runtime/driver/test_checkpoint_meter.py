@@ -54,7 +54,13 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 def barrier(due_ms: int) -> TakeSnapshot:
     return TakeSnapshot(
-        checkpoint=SEVEN, kind=SnapshotKind.CHECKPOINT, name=None, cut=Cut(epoch=1), staged={}, due_ms=due_ms
+        checkpoint=SEVEN,
+        kind=SnapshotKind.CHECKPOINT,
+        name=None,
+        cut=Cut(epoch=1),
+        staged={},
+        due_ms=due_ms,
+        parts=frozenset(),
     )
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import headgate
 from headgate.driver.points import KillPoints
-from headgate.job.plan import LinearPlan, linear_plan
+from headgate.job.tasks import GraphPlan, graph_plan
 from headgate.recovery.fetch import SnapshotFiles
 from headgate.step.operators import Keyed
 from headgate.testing.stand_in import StandInEngine
@@ -128,8 +128,7 @@ def test_f149_who_only_stops_lets_no_operator_finish(world: LifeWorld) -> None:
 class Foreseeing(StandInEngine):
     """Knows the columns before there is a record, as Spark does."""
 
-    @property
-    def schema(self) -> pa.Schema:
+    def schema(self, task: VertexUid) -> pa.Schema:
         return pa.schema({"id": pa.int64(), "key": pa.int64()})
 
 
@@ -181,22 +180,22 @@ def test_the_operators_of_subtasks_without_state_finish_as_well_and_without_keys
 class Stateless(LifeWorld):
     """Hands its records on."""
 
-    def plan(self) -> LinearPlan:
+    def plan(self) -> GraphPlan:
         job = headgate.Job("copies")
         source = headgate.sources.files(str(self.inputs), format="parquet", schema="id BIGINT, key BIGINT")
         job.source("records", source).sink("out", headgate.sinks.files(self.base / "out"))
-        return linear_plan(job)
+        return graph_plan(job)
 
 
 class Counted(LifeWorld):
     """Ready aggregates: they have nothing to finish."""
 
-    def plan(self) -> LinearPlan:
+    def plan(self) -> GraphPlan:
         job = headgate.Job("counts")
         source = headgate.sources.files(str(self.inputs), format="parquet", schema="id BIGINT, key BIGINT")
         counted = job.source("records", source).key_by("key").aggregate("counts", n=headgate.count())
         counted.sink("out", headgate.sinks.files(self.base / "out"))
-        return linear_plan(job)
+        return graph_plan(job)
 
 
 @pytest.mark.parametrize("kind", [Stateless, Counted])

@@ -75,7 +75,12 @@ def test_history_tells_of_completions_and_of_attempts_given_up(world: LedgerWorl
 
 def test_what_an_attempt_cost_is_told_with_its_end_whatever_that_was(world: LedgerWorld) -> None:
     take = TakeSnapshot(
-        checkpoint=CheckpointId(1), kind=SnapshotKind.CHECKPOINT, name=None, cut=Cut(epoch=1), staged={}
+        checkpoint=CheckpointId(1),
+        kind=SnapshotKind.CHECKPOINT,
+        name=None,
+        cut=Cut(epoch=1),
+        staged={},
+        parts=frozenset(),
     )
     savepoint = replace(take, checkpoint=CheckpointId(2), kind=SnapshotKind.SAVEPOINT, name=SavepointName("weekly"))
     world.ledger.meter.saw(Tick(), [take, savepoint], 0.0)

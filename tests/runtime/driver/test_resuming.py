@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import headgate
-from headgate.job.plan import LinearPlan, linear_plan
+from headgate.job.tasks import GraphPlan, graph_plan
 from headgate.recovery.fetch import SnapshotFiles
 from headgate.sink.files_committer import FilesCommitter
 from headgate_contract.catalogue import read_catalogue
@@ -166,13 +166,13 @@ def test_f150_a_stateless_step_that_is_added_hinders_no_restore(
     life.read_all()
     assert life.stop() is None
 
-    def with_one_more_step() -> LinearPlan:
+    def with_one_more_step() -> GraphPlan:
         job = headgate.Job("numbers")
         source = headgate.sources.files(str(world.base / "in"), format="parquet", schema="id BIGINT, key BIGINT")
         records = job.source("records", source).key_by("key")
         numbered = records.process("number", number, output=NUMBERED, state={"count": world.state})
         numbered.map_arrow(lambda batch: batch).sink("out", headgate.sinks.files(world.base / "out"))
-        return linear_plan(job)
+        return graph_plan(job)
 
     monkeypatch.setattr(world, "plan", with_one_more_step)
     world.write(2)

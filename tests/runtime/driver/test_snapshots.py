@@ -19,7 +19,7 @@ from headgate.source.positions import FileListBook, InlineBook
 from headgate_contract.errors import SinkFailed
 from headgate_contract.ids import CheckpointId, Generation, VertexUid
 from headgate_contract.snapshot import SnapshotKind, SnapshotRef, StateHandle
-from tests.runtime.driver.ledger_world import LINES, OUT, STREAM, ListCommitter
+from tests.runtime.driver.ledger_world import LINES, OUT, STREAM
 from tests.runtime.driver.stage import PARTS, Stage
 from tests.runtime.driver.waiting import PATIENCE_S
 from tests.runtime.step.vertex import COUNTS, scratch
@@ -38,9 +38,9 @@ def stage(directory: Path) -> Iterator[Stage]:
     stage.taker.close()
 
 
-def test_the_participants_are_the_state_the_source_and_each_sink() -> None:
-    sinks = {OUT: ListCommitter(), VertexUid("copy"): ListCommitter()}
-    assert participants(None, LINES, sinks) == {"source lines", "sink out", "sink copy"}
+def test_the_participants_are_each_state_each_source_and_each_sink() -> None:
+    assert participants([], [LINES], [OUT, VertexUid("copy")]) == {"source lines", "sink out", "sink copy"}
+    assert participants([COUNTS], [LINES], []) == {"state counts", "source lines"}
 
 
 def test_a_snapshot_holds_each_subtasks_files_with_their_length_and_checksum(stage: Stage) -> None:

@@ -10,7 +10,7 @@ import pytest
 import headgate
 from headgate.job.graph import TransformVertex
 from headgate.job.job import Stream
-from headgate.job.plan import LinearPlan, linear_plan
+from headgate.job.tasks import GraphPlan, graph_plan
 from headgate_contract.errors import InvalidName, JobInvalid
 
 
@@ -163,10 +163,10 @@ def test_a_derived_uid_gives_way_to_one_that_was_given() -> None:
 # ---- the chain
 
 
-def plan_of(build: Callable[[headgate.Job], object]) -> LinearPlan:
+def plan_of(build: Callable[[headgate.Job], object]) -> GraphPlan:
     job = headgate.Job("j")
     build(job)
-    return linear_plan(job)
+    return graph_plan(job)
 
 
 def test_a_whole_chain_becomes_a_plan_in_its_order() -> None:
@@ -178,10 +178,13 @@ def test_a_whole_chain_becomes_a_plan_in_its_order() -> None:
 
     plan = plan_of(build)
     assert plan.job == "j"
-    assert plan.source.uid == "lines"
-    assert [vertex.uid for vertex in plan.transforms] == ["lines.transform1", "lines.transform2"]
-    assert plan.keyed is not None
-    assert (plan.keyed.uid, plan.keyed.keys) == ("counts", ("value",))
+    (task,) = plan.tasks
+    (way,) = task.inputs
+    assert (way.producer, way.channel) == ("lines", None)
+    assert [vertex.uid for vertex in way.transforms] == ["lines.transform1", "lines.transform2"]
+    port = task.port(way)
+    assert port is not None
+    assert (port.uid, port.keys) == ("counts", ("value",))
     assert [(end.vertex.uid, [vertex.uid for vertex in end.functions]) for end in plan.sinks] == [
         ("out", []),
         ("copy", ["counts.map1", "last"]),
@@ -190,7 +193,8 @@ def test_a_whole_chain_becomes_a_plan_in_its_order() -> None:
 
 def test_a_stream_may_go_to_its_sink_as_it_is() -> None:
     plan = plan_of(lambda job: finish(lines_of(job)))
-    assert (plan.transforms, plan.keyed) == ((), None)
+    (task,) = plan.tasks
+    assert (task.inputs[0].transforms, task.step) == ((), None)
 
 
 def test_sinks_may_share_an_arrow_function_and_part_behind_it() -> None:
@@ -231,42 +235,60 @@ def step_without_a_reader(job: headgate.Job) -> None:
     finish(lines)
 
 
-NOT_YET = "it can be planned, and not run yet; `headgate plan` shows where; what runs is one chain"
 BAD: dict[str, tuple[Callable[[headgate.Job], object], str]] = {
     "nothing at all": (lambda job: None, "job 'j' has no source; add one with job.source"),
     "no sink": (lambda job: counted(lines_of(job)), "job 'j' has no sink; end the stream with .sink"),
-    "two sources": (two_sources, f"job 'j' is cut into 2 tasks and no channel: {NOT_YET}"),
     "a loose end": (loose_transform, "nothing reads what vertex 'nowhere' of job 'j' makes; send it to a sink"),
     "a step that nobody reads": (step_without_a_reader, "nothing reads what vertex 'counts' of job 'j' makes"),
-    "two steps in a row": (
-        lambda job: finish(counted(counted(lines_of(job)), "again")),
-        f"job 'j' is cut into 2 tasks and 1 channel: {NOT_YET}",
-    ),
-    "DataFrame code behind the step": (
-        lambda job: finish(counted(lines_of(job)).transform(same, uid="late")),
-        f"job 'j' is cut into 2 tasks and 1 channel: {NOT_YET}",
-    ),
-    "DataFrame code behind an Arrow function": (
-        lambda job: finish(lines_of(job).map_arrow(same).transform(same, uid="late")),
-        f"job 'j' is cut into 2 tasks and 1 channel: {NOT_YET}",
-    ),
-    "a step behind an Arrow function": (
-        lambda job: finish(counted(lines_of(job).map_arrow(same))),
-        f"job 'j' is cut into 2 tasks and 1 channel: {NOT_YET}",
-    ),
-    "a branch before the step": (
-        branch_before_the_step,
-        f"job 'j' is cut into 3 tasks and 2 channels: {NOT_YET}",
-    ),
-    "a branch with a step and one without": (
-        one_branch_with_a_step,
-        f"job 'j' is cut into 2 tasks and 1 channel: {NOT_YET}",
-    ),
 }
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_a_graph_that_is_no_chain_is_refused_with_what_and_which(what: str) -> None:
+def test_a_graph_that_cannot_run_is_refused_with_what_and_which(what: str) -> None:
     build, message = BAD[what]
     with pytest.raises(JobInvalid, match=f"^{message}"):
         plan_of(build)
+
+
+CUT: dict[str, tuple[Callable[[headgate.Job], object], list[str], list[str]]] = {
+    "two sources": (two_sources, ["a", "b"], ["a->a", "b->b"]),
+    "two steps in a row": (
+        lambda job: finish(counted(counted(lines_of(job)), "again")),
+        ["counts", "again"],
+        ["lines->counts", "counts->again"],
+    ),
+    "DataFrame code behind the step": (
+        lambda job: finish(counted(lines_of(job)).transform(same, uid="late")),
+        ["counts", "late"],
+        ["lines->counts", "counts->late"],
+    ),
+    "DataFrame code behind an Arrow function": (
+        lambda job: finish(lines_of(job).map_arrow(same).transform(same, uid="late")),
+        ["lines", "late"],
+        ["lines->lines", "lines.map1->late"],
+    ),
+    "a step behind an Arrow function": (
+        lambda job: finish(counted(lines_of(job).map_arrow(same))),
+        ["lines", "counts"],
+        ["lines->lines", "lines.map1->counts"],
+    ),
+    "a branch before the step": (
+        branch_before_the_step,
+        ["lines.transform1", "counts", "others"],
+        ["lines->lines.transform1", "lines.transform1->counts", "lines.transform1->others"],
+    ),
+    "a branch with a step and one without": (
+        one_branch_with_a_step,
+        ["lines", "counts"],
+        ["lines->lines", "lines->counts"],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", CUT)
+def test_a_graph_that_is_no_chain_is_cut_into_tasks_with_channels(what: str) -> None:
+    build, tasks, channels = CUT[what]
+    plan = plan_of(build)
+    assert [task.uid for task in plan.tasks] == tasks
+    assert [str(channel) for channel in plan.channels] == channels
+    assert not plan.is_linear

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 import headgate
-from headgate.job.plan import LinearPlan, describe, guarantee, linear_plan
+from headgate.job.plan import describe, guarantee
+from headgate.job.tasks import GraphPlan, graph_plan
 from headgate.sink.base import Sink
 from headgate.source.base import Source
 from headgate_contract.codec import to_plain
@@ -32,12 +33,12 @@ SINKS: dict[str, Callable[[], Sink]] = {"at-least-once": headgate.sinks.console,
 ORDER = ["at-most-once", "at-least-once", "exactly-once"]
 
 
-def plan_of(source: Source, *sinks: Sink) -> LinearPlan:
+def plan_of(source: Source, *sinks: Sink) -> GraphPlan:
     job = headgate.Job("word-count")
     counts = job.source("lines", source).key_by("value").aggregate("counts", n=headgate.count())
     for number, sink in enumerate(sinks):
         counts.sink(f"sink-{number}", sink)
-    return linear_plan(job)
+    return graph_plan(job)
 
 
 @pytest.mark.parametrize(("checkpointing", "source", "sink"), list(itertools.product(CHECKPOINTING, SOURCES, SINKS)))
@@ -86,7 +87,7 @@ def test_a_plan_is_plain_data_whatever_it_is_made_of(kind: str) -> None:
     out.sink("files", headgate.sinks.files("s3://bucket/out", storage_options={"secret": "hidden"}))
     out.map_arrow(lambda batch: batch, uid="shorten").sink("console", headgate.sinks.console(3))
     out.sink("nothing", headgate.sinks.discard())
-    plan = describe(linear_plan(job), Settings({INTERVAL: "10 s", "parallelism.default": 3}))
+    plan = describe(graph_plan(job), Settings({INTERVAL: "10 s", "parallelism.default": 3}))
     assert json.loads(json.dumps(plan, allow_nan=False)) == plan
     assert to_plain(plan) == plan, "deploy can record it"
     assert "hidden" not in json.dumps(plan)
@@ -121,5 +122,5 @@ def test_an_arrow_function_that_sinks_share_is_shown_once() -> None:
     shared = job.source("lines", headgate.sources.files("in")).map_arrow(lambda batch: batch, uid="shared")
     shared.sink("a", headgate.sinks.discard())
     shared.sink("b", headgate.sinks.discard())
-    vertices = describe(linear_plan(job), Settings({}))["vertices"]
+    vertices = describe(graph_plan(job), Settings({}))["vertices"]
     assert [vertex["uid"] for vertex in vertices] == ["lines", "shared", "a", "b"]

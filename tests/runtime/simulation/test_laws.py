@@ -79,8 +79,10 @@ def show_what_was_left_behind(simulation: Simulation) -> bool:
 def test_a_law_that_is_broken_between_two_turns_is_found_after_the_next(
     harm: Callable[[Simulation], bool], says: str
 ) -> None:
-    for seed in range(100):
+    for seed in range(1000):
         simulation = Sabotaged(seed)
+        if simulation.model.graph is not None:
+            continue
         simulation.harms = harm  # type: ignore[method-assign, assignment]
         report = simulation.run()
         if simulation.harmed_at:

@@ -9,6 +9,11 @@ from headgate.coordinator.coordinator import Coordinator
 from headgate.coordinator.messages import Acknowledged, Action, BatchDone, Event, TakeSnapshot
 from headgate.driver.ledger import Ledger
 from headgate.driver.shared_state import SharedFiles
+from headgate.gate.channel import Channel
+from headgate.gate.effects import ChannelState, Effect
+from headgate.gate.elements import Barrier, ChannelId, Element
+from headgate.gate.flow import Flow, InFlight
+from headgate.gate.gate import Gate
 from headgate.state.vertex import StatefulVertex
 from headgate.testing.faults import CommitBeforeCompletion
 from headgate.testing.simulation.driver import Model, SimulatedLives
@@ -16,7 +21,7 @@ from headgate.testing.simulation.job import NUMBERS
 from headgate.testing.simulation.taker import SimulatedTaker
 from headgate_contract.catalogue import Catalogue
 from headgate_contract.errors import SlotTaken
-from headgate_contract.ids import CheckpointId, SlotNumber
+from headgate_contract.ids import CheckpointId, SlotNumber, VertexUid
 from headgate_contract.records import Restarted, SlotLog, SlotRecord
 from headgate_contract.snapshot import StateHandle
 
@@ -92,6 +97,52 @@ class RestartWithoutSlot(SimulatedLives):
         return catalogue
 
 
+class DropChannelState(Flow):
+    """Keeps nothing of what barriers have overtaken in written channels."""
+
+    def _in_flight(self, task: VertexUid, found: ChannelState) -> InFlight:
+        return replace(super()._in_flight(task, found), channels={})
+
+
+class EagerChannel(Channel):
+    """An aligned barrier is met before what stands before it."""
+
+    def put(self, element: Element) -> None:
+        super().put(element)
+        if isinstance(element, Barrier) and element.overtakes_after_ms is None and not self.ended:
+            self._queue.appendleft(self._queue.pop())
+
+
+class BarrierOvertakes(Flow):
+    channel_class = EagerChannel
+
+
+class OpenGate(Gate):
+    """Holds back no input whose barrier has come."""
+
+    def _holds_back(self, channel: ChannelId) -> bool:
+        return False
+
+
+class NoBlock(Flow):
+    gate_class = OpenGate
+
+
+class ForgetfulGate(Gate):
+    """What a task is at when its state is taken is in neither."""
+
+    def _overtake(self, barrier: Barrier) -> list[Effect]:
+        running, self._running = self._running, None
+        try:
+            return super()._overtake(barrier)
+        finally:
+            self._running = running
+
+
+class ForgetOvertakenBatch(Flow):
+    gate_class = ForgetfulGate
+
+
 BREAKS: dict[str, Callable[[Model], Model]] = {
     "commit-before-completion": lambda model: replace(model, ledger_class=EarlyCommit),
     "no-fence": lambda model: replace(model, ledger_class=NoFence),
@@ -100,5 +151,9 @@ BREAKS: dict[str, Callable[[Model], Model]] = {
     "barrier-before-its-batch": lambda model: replace(model, coordinator_class=EarlyBarrier),
     "incremental-on-unconfirmed": lambda model: replace(model, taker_class=UnconfirmedBase),
     "restart-without-slot": lambda model: replace(model, lives_class=RestartWithoutSlot),
+    "drop-channel-state": lambda model: replace(model, flow_class=DropChannelState),
+    "barrier-overtakes": lambda model: replace(model, flow_class=BarrierOvertakes),
+    "no-block-in-aligned": lambda model: replace(model, flow_class=NoBlock),
+    "forget-overtaken-batch": lambda model: replace(model, flow_class=ForgetOvertakenBatch),
 }
 """By the names under which `make simulate BREAK=` takes them."""

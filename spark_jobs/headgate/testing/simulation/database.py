@@ -12,7 +12,7 @@ from headgate.testing.simulation.turns import Host
 from headgate_contract.errors import Fenced
 from headgate_contract.ids import CheckpointId, Generation
 
-Row = tuple[int, int]
+Row = tuple[Any, int]
 """A record's id, and the running number that the step gave it; of a drain's last word, how many records a key had."""
 
 

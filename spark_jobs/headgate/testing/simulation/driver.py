@@ -19,30 +19,31 @@ from headgate.driver.points import KillPoints
 from headgate.driver.pulse import Heart
 from headgate.driver.setup import LifeSetup, own_launch
 from headgate.driver.shared_state import SharedFiles
+from headgate.gate.flow import Flow
 from headgate.testing.simulation.database import Database
 from headgate.testing.simulation.disk import Disk, SimulatedStore
+from headgate.testing.simulation.graph_job import SINK, GraphJob
+from headgate.testing.simulation.graph_life import GraphLife, GraphTaker
 from headgate.testing.simulation.job import OUT, RECORDS, STREAM
 from headgate.testing.simulation.laws import LawBroken
-from headgate.testing.simulation.life import SimulatedLife
+from headgate.testing.simulation.life import Ask, SimulatedLife
 from headgate.testing.simulation.lives import Steps
 from headgate.testing.simulation.taker import SimulatedTaker
 from headgate.testing.simulation.turns import Host
 from headgate_contract.catalogue import read_catalogue
 from headgate_contract.errors import Fenced, HeadgateError
 from headgate_contract.heartbeats import TERMINAL, StreamState
-from headgate_contract.ids import Generation, StreamName
+from headgate_contract.ids import Generation, StreamName, VertexUid
 from headgate_contract.records import slot_log
-from headgate_contract.restore import Rollback
 from headgate_contract.settings import Settings
 from headgate_contract.store import ObjectStore
 
-_SINK = SimpleNamespace(rollback=Rollback.RETRACT, check=lambda: None)
 PLAN: Any = SimpleNamespace(
-    source=SimpleNamespace(uid=RECORDS),
-    keyed=None,
-    sinks=[SimpleNamespace(vertex=SimpleNamespace(uid=OUT, sink=_SINK))],
+    sources=[SimpleNamespace(uid=RECORDS)],
+    tasks=[],
+    sinks=[SimpleNamespace(vertex=SimpleNamespace(uid=OUT, sink=SINK))],
 )
-ENGINE: Any = SimpleNamespace(schema=None, stop=lambda: None)
+ENGINE: Any = SimpleNamespace(stop=lambda: None)
 """What production's parts ask of a job's plan and of an engine, besides micro-batches."""
 
 
@@ -66,7 +67,8 @@ class SimulatedLives(Lives):
 
     def _life(self, setup: LifeSetup) -> SimulatedLife:  # type: ignore[override] # it is all that is asked of one
         self.driver.inbox.clear()
-        self.driver.life = SimulatedLife(self.driver, setup)
+        life_of = SimulatedLife if self.driver.model.graph is None else GraphLife
+        self.driver.life = life_of(self.driver, setup)
         return self.driver.life
 
     def _follow(self, life: Life, failure: Exception, has_run: bool) -> LifeSetup | None:
@@ -103,6 +105,10 @@ class Model:
     shared_class: type[SharedFiles] = SharedFiles
     coordinator_class: type[Coordinator] = Coordinator
     taker_class: type[SimulatedTaker] = SimulatedTaker
+    graph: GraphJob | None = None
+    """None: one chain, which numbers the records of each key."""
+    graph_taker_class: type[GraphTaker] = GraphTaker
+    flow_class: type[Flow] = Flow
     lives_class: type[SimulatedLives] = SimulatedLives
 
 
@@ -112,13 +118,14 @@ class SimulatedDriver:
 
     host: Host
     disk: Disk
-    database: Database
+    databases: Mapping[VertexUid, Database]
+    """Of each sink."""
     model: Model
     generation: Generation
     launch: str
     clock: Callable[[], int]
     steps: Steps
-    inbox: deque[Event] = field(default_factory=deque)
+    inbox: deque[Event | Ask] = field(default_factory=deque)
     acks: list[Acknowledged] = field(default_factory=list)
     """All that were ever sent: the network may bring one again."""
     coordinator: Coordinator | None = None
@@ -198,7 +205,7 @@ class SimulatedDriver:
             catalogue=catalogue,
             slots=slot_log(self.store, STREAM),
             settings=Settings(self.model.settings),
-            plan=PLAN,
+            plan=PLAN if self.model.graph is None else self.model.graph.plan,
             work=Path(),
             engine=ENGINE,
             points=KillPoints(),

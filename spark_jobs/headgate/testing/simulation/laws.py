@@ -10,6 +10,7 @@ from typing import Any
 
 from headgate.testing.simulation.database import Database, Row, last_word
 from headgate.testing.simulation.disk import Disk
+from headgate.testing.simulation.job import RECORDS
 from headgate.testing.simulation.lives import Steps
 from headgate.testing.simulation.turns import Host
 from headgate_contract import wire
@@ -59,6 +60,7 @@ class Laws:
     done_for: dict[str, int] = field(default_factory=dict)
     """By the request that asked for it, the snapshot that was completed."""
     needed: Counter[str] = field(default_factory=Counter)
+    _sources: frozenset[str] = frozenset({RECORDS})
 
     def __post_init__(self) -> None:
         self._seen = (-1, -1)
@@ -141,12 +143,13 @@ class Laws:
         if ref["id"] in self.completed:
             raise LawBroken(f"snapshot {ref['id']} is completed twice")
         needs = {path, *(self._place(metadata, ref, handle.path) for handle in metadata.handles())}
-        if "records" not in metadata.sources:
+        if not metadata.sources.keys() >= self._sources:
             raise LawBroken(f"snapshot {ref['id']} is completed without the position of its source")
         if isinstance(record["request"], str):
             self.done_for[record["request"]] = int(ref["id"])
-        position = int(metadata.sources["records"].position["next"])  # type: ignore[index]
-        own = [handle["staged"] for group in metadata.committables[-1:] for handle in group.sinks.get("out", ())]  # type: ignore[call-overload]
+        position = sum(int(source.position["next"]) for source in metadata.sources.values())
+        groups = metadata.committables[-1:]
+        own = [handle["staged"] for group in groups for handles in group.sinks.values() for handle in handles]
         drain = (ref["name"] is not None and self._wants_drain(record["request"])) or bool(self._last_words(own))
         snapshot = Completed(int(ref["id"]), generation, position, frozenset(needs), tuple(own), drain)
         if any(end.drain and end.position != position for end in self._own(generation)):
@@ -239,6 +242,10 @@ class Laws:
         if group not in self.completed:
             raise LawBroken(f"generation {generation}: group {group} is {what} and has no slot")
 
+    def seen(self) -> Counter[str]:
+        """What else there was, kind by kind."""
+        return Counter()
+
     # ---- after each step
 
     def check(self) -> None:
@@ -257,18 +264,21 @@ class Laws:
 
     def _check_effects(self) -> None:
         """Readers see a prefix of the input, each record once, of groups that the writing generation may show."""
-        shown = sorted(self.database.published)
+        self._check_shown(self.database)
+        rows = self.database.visible()
+        self._check_rows(rows, len(_of_records(rows)), f"generation {self.database.generation} has written")
+
+    def _check_shown(self, database: Database) -> None:
+        shown = sorted(database.published)
         strangers = [group for group in shown if group not in self.completed]
         if strangers:
             raise LawBroken(f"groups {strangers} are visible and have no slot")
-        generation = self.database.generation
+        generation = database.generation
         mine = [group for group in shown if self.completed[group].generation == generation]
         allowed = {*mine, *self.lineage(self.generations.get(generation))}
         if not allowed.issuperset(shown):
             left = sorted(set(shown) - allowed)
             raise LawBroken(f"groups {left} are visible, which generation {generation} does not stand on")
-        rows = self.database.visible()
-        self._check_rows(rows, len(_of_records(rows)), f"generation {generation} has written")
 
     def check_end(self) -> None:
         """Everything was read and the stream has stopped."""

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from headgate.coordinator.cut import BatchResult, Cut, Group
+from headgate.coordinator.coordinator import Coordinator
+from headgate.coordinator.cut import BatchResult, Cut
 from headgate.coordinator.messages import (
     Action,
     BatchBegun,
@@ -17,6 +21,7 @@ from headgate.coordinator.messages import (
     FinishOperators,
     NotifyAborted,
     TakeSnapshot,
+    TaskAction,
     Trigger,
 )
 from headgate.coordinator.pending import PendingCheckpoint, PendingState
@@ -25,7 +30,7 @@ from headgate.driver.loop import Afterwards
 from headgate.driver.points import KillPoints
 from headgate.driver.pulse import Ear
 from headgate.driver.recovery_watch import RecoveryWatch
-from headgate.driver.restoring import Restorer
+from headgate.driver.restoring import Restored, Restorer
 from headgate.driver.setup import LifeSetup
 from headgate.recovery.fetch import SnapshotFiles
 from headgate.state.key_groups import subtask_range
@@ -35,12 +40,13 @@ from headgate.testing.simulation.turns import Task, Turns
 from headgate_contract.errors import StorageError
 from headgate_contract.fitting import JobShape
 from headgate_contract.heartbeats import StreamState
-from headgate_contract.ids import CheckpointId
+from headgate_contract.ids import CheckpointId, VertexUid
 from headgate_contract.measures import RecoveryKind
 from headgate_contract.snapshot import SnapshotMetadata
 
 if TYPE_CHECKING:
     from headgate.testing.simulation.driver import SimulatedDriver
+    from headgate.testing.simulation.taker import SimulatedTaker
 
 BETWEEN_STOPS_MS = 20
 """Until a stop by signal whose last snapshot failed is tried again."""
@@ -48,21 +54,29 @@ PATIENCE_MS = 100
 """How long the end of a life waits for what it has under way on storage."""
 
 
+@dataclass(eq=False)
+class Ask:
+    """A batch asks for leave: it stands behind the messages that were there before it."""
+
+    leave: Cut | None = None
+
+
 class SimulatedRestorer(Restorer):
     """Production's, for an engine that needs no opening and a state that is a dictionary."""
-
-    life: SimulatedLife
 
     def _open_meanwhile(self) -> Callable[[], None]:
         return lambda: None
 
+    def __init__(self, life: SimulatedLife, ledger: Ledger, watch: RecoveryWatch) -> None:
+        self.life = life
+        heart = life.driver.heart
+        super().__init__(life.setup, {}, life.sinks, life.shared, life.folders, ledger, heart, watch, Path())
+
     def _shape_of(self, setup: LifeSetup) -> JobShape:
-        return JobShape(max_parallelism=MAX_PARALLELISM, keyed={NUMBERS}, sources={RECORDS: "model"}, sinks={OUT})
+        return self.life.shape()
 
     def _restore_cut(self, files: SnapshotFiles | None, metadata: SnapshotMetadata | None) -> Cut:
-        if files is None or metadata is None:
-            return Cut(epoch=0, positions={RECORDS: {"next": 0}})
-        return self.life.load(files, metadata)
+        return self.life.first_cut() if files is None or metadata is None else self.life.load(files, metadata)
 
 
 class SimulatedLife:
@@ -76,7 +90,7 @@ class SimulatedLife:
         self.generation = driver.generation
         self.prefix = f"g{self.generation}r{setup.restart}"
         self.segments: dict[str, Counts] = {}
-        self.sink = SimulatedCommitter(driver.database, self.host, self.generation)
+        self.sinks = self._make_sinks()
         self.shared = self.model.shared_class()
         self.folders: dict[CheckpointId, str] = {}
         self.ended = False
@@ -86,6 +100,7 @@ class SimulatedLife:
         self._pools: list[Turns] = []
         self._finishing: Task | None = None
         self._afterwards: deque[Afterwards] = deque()
+        self._parked: deque[Ask] = deque()
         self._watched: dict[CheckpointId, tuple[PendingCheckpoint, PendingState]] = {}
         self.next_checkpoint = setup.next_checkpoint
         self.has_run = False
@@ -107,13 +122,9 @@ class SimulatedLife:
         self.ledger = ledger = self._make_ledger()
         watch = RecoveryWatch(RecoveryKind.RESTART, self.generation, None, detect_ms=0.0)
         heart = self.driver.heart
-        restorer = SimulatedRestorer(
-            self.setup, None, {OUT: self.sink}, self.shared, self.folders, ledger, heart, watch
-        )
-        restorer.life = self
-        cut, carried = restorer.restore()
-        self._make_coordinator(cut, carried)
-        ledger.taker = self.taker = self.model.taker_class(self)
+        restored = SimulatedRestorer(self, ledger, watch).restore()
+        self.driver.coordinator = self.coordinator = self._make_coordinator(restored)
+        ledger.taker = self.taker = self._make_taker()
         self.ear = Ear(
             self.store,
             STREAM,
@@ -128,7 +139,7 @@ class SimulatedLife:
         self.host.spawn("asynchronous phases", self._run_afterwards)
         self.ear.first_look(self.setup.restored)  # before a micro-batch can fail again, as production's life does
         self._post_stop()
-        self._engine = self.host.spawn("engine", self._run_batches)
+        self._engine = self._start_engine()
         if heart.state is not StreamState.STOPPING:
             heart.become(StreamState.RUNNING)
         self.has_run = True
@@ -143,7 +154,7 @@ class SimulatedLife:
             slots=setup.slots,
             newest=setup.catalogue.newest_slot,
             max_parallelism=MAX_PARALLELISM,
-            sinks={OUT: self.sink},
+            sinks=self.sinks,
             shared=self.shared,
             folders=self.folders,
             post=self.post,
@@ -158,19 +169,47 @@ class SimulatedLife:
         self._pools.append(Turns(self.host, name))
         return self._pools[-1]
 
-    def _make_coordinator(self, cut: Cut, carried: list[Group]) -> None:
-        coordinator = self.model.coordinator_class(
-            options=self.model.options,
-            participants=frozenset((STATE, SOURCE, SINK)),
-            cut=cut,
-            next_id=self.setup.next_checkpoint,
-            retained=list(reversed(self.setup.catalogue.snapshots)),
-            claimed=frozenset(ref.id for ref in self.setup.catalogue.claimed),
-            groups=carried,
-            started_ms=self.clock(),
-        )
-        self.driver.coordinator = self.coordinator = coordinator
-        self.driver.reached = int(cut.positions[RECORDS]["next"])
+    def _beginning(self, restored: Restored) -> dict[str, Any]:
+        """What every coordinator begins with."""
+        return {
+            "options": self.model.options,
+            "cut": restored.cut,
+            "next_id": self.setup.next_checkpoint,
+            "retained": list(reversed(self.setup.catalogue.snapshots)),
+            "claimed": frozenset(ref.id for ref in self.setup.catalogue.claimed),
+            "groups": restored.groups,
+            "started_ms": self.clock(),
+        }
+
+    # ---- its job
+
+    def _make_sinks(self) -> dict[VertexUid, SimulatedCommitter]:
+        return {OUT: SimulatedCommitter(self.driver.databases[OUT], self.host, self.generation)}
+
+    def shape(self) -> JobShape:
+        return JobShape(max_parallelism=MAX_PARALLELISM, keyed={NUMBERS}, sources={RECORDS: "model"}, sinks={OUT})
+
+    def first_cut(self) -> Cut:
+        return Cut(epoch=0, positions={RECORDS: {"next": 0}})
+
+    def _make_taker(self) -> SimulatedTaker:
+        return self.model.taker_class(self)
+
+    def _make_coordinator(self, restored: Restored) -> Coordinator:
+        self.driver.reached = int(restored.cut.positions[RECORDS]["next"])
+        participants = frozenset((STATE, SOURCE, SINK))
+        return self.model.coordinator_class(**self._beginning(restored), participants=participants)
+
+    def _start_engine(self) -> list[Task]:
+        return [self.host.spawn("engine", self._run_batches)]
+
+    def has_read_all(self) -> bool:
+        """Whether nothing is left to be taken in."""
+        return int(self.coordinator.cut.positions[RECORDS]["next"]) >= self.model.records
+
+    def segment(self, name: str) -> Mapping[Any, int]:
+        """What one file of the state holds."""
+        return self.segments[name]
 
     def load(self, files: SnapshotFiles, metadata: SnapshotMetadata) -> Cut:
         """The snapshot's state, cut anew for this life's parallelism."""
@@ -255,7 +294,7 @@ class SimulatedLife:
 
     @property
     def _is_whole(self) -> bool:
-        steps = [self._engine] if self.has_run else []
+        steps = list(self._engine) if self.has_run else []
         steps += [self._finishing] if self._finishing is not None else []
         return all(pool.idle for pool in self._pools) and all(step.ended for step in steps)
 
@@ -265,8 +304,22 @@ class SimulatedLife:
         inbox = self.driver.inbox
         while not self.ended:
             self.host.pause("waits for events", lambda: bool(inbox) or self.ended)
-            if inbox and not self.ended:
-                self._handle(inbox.popleft())
+            if not inbox or self.ended:
+                continue
+            message = inbox.popleft()
+            if isinstance(message, Ask):
+                self._parked.append(message)
+            else:
+                self._handle(message)
+            self._grant()
+
+    def _grant(self) -> None:
+        """As production's loop: whoever asked first gets leave behind any message, as soon as there is any."""
+        coordinator = self.coordinator
+        if self._parked and coordinator.may_begin and not coordinator.busy and not self.ended:
+            ask, cut = self._parked.popleft(), coordinator.cut
+            self._handle(BatchBegun())
+            ask.leave = cut
 
     def _handle(self, event: Event) -> None:
         self.host.say(event)
@@ -280,7 +333,8 @@ class SimulatedLife:
                 self._afterwards.append(afterwards)
 
     def _run_afterwards(self) -> None:
-        """A thread of its own here: in production a batch that asks for leave may take in messages before it."""
+        """A task of its own here: in production a batch that asks for leave takes in messages before it. That is not
+        the only case in which others do here, which allows more than production does."""
         while not self.ended:
             self.host.pause("waits for barriers that have passed", lambda: bool(self._afterwards) or self.ended)
             if self._afterwards and not self.ended:
@@ -307,27 +361,33 @@ class SimulatedLife:
             return None
         if isinstance(action, NotifyAborted):
             self.stop_posted = False
+        assert not isinstance(action, TaskAction)
         self.ledger.perform(action)
         return None
 
     # ---- the engine
 
-    def _may_begin(self) -> bool:
-        """In production who asks for leave stands behind whatever waits to be taken in: a stop, for instance."""
-        if self.driver.inbox or self.driver.batches == 0 or self.driver.reached >= self.model.records:
-            return False
-        return self.coordinator.may_begin and not self.coordinator.busy and not self.ended
+    def _answered(self, ask: Ask) -> bool:
+        return self.ended or ask.leave is not None
+
+    @property
+    def _has_batch(self) -> bool:
+        return self.driver.batches != 0 and self.driver.reached < self.model.records and not self.ended
 
     def _run_batches(self) -> None:
         """Micro-batches, one after the other, as the source has them and the coordinator lets them begin."""
         driver, attempt = self.driver, 0
         while not self.ended:
-            self.host.pause("waits for leave to begin a batch", lambda: self.ended or self._may_begin())
-            if not self._may_begin():
+            self.host.pause("waits for records", lambda: self.ended or self._has_batch)
+            if not self._has_batch:
+                continue
+            ask = Ask()
+            driver.inbox.append(ask)
+            self.host.pause("waits for leave to begin a batch", partial(self._answered, ask))
+            if ask.leave is None:
                 continue
             driver.batches = None if driver.batches is None else driver.batches - 1
-            cut = self.coordinator.cut
-            self._handle(BatchBegun())
+            cut = ask.leave
             attempt += 1
             try:
                 result = self._batch(cut, attempt)
@@ -357,7 +417,7 @@ class SimulatedLife:
                 counts[key] = changed[key] = counts.get(key, 0) + 1
                 rows.append((id, counts[key]))
             name = f"{self.prefix}.e{cut.epoch + 1}.a{attempt}.s{subtask}"
-            staged.append(self.sink.stage(name, rows))
+            staged.append(self.sinks[OUT].stage(name, rows))
             if len(parent) >= 3:  # merged
                 self.segments[name], parent = counts, []
             else:
@@ -391,7 +451,7 @@ class SimulatedLife:
         try:
             for subtask, version in cut.versions.get(NUMBERS, {}).items():
                 rows = [(last_word(key), count) for key, count in sorted(self._counts(version["segments"]).items())]
-                staged.append(self.sink.stage(f"{self.prefix}.e{cut.epoch + 1}.finish.s{subtask}", rows))
+                staged.append(self.sinks[OUT].stage(f"{self.prefix}.e{cut.epoch + 1}.finish.s{subtask}", rows))
             self._end_step()
         except StorageError as error:
             self.post(BatchFailed(cause=f"the operators could not finish: {error}"))

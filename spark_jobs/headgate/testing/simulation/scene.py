@@ -12,6 +12,7 @@ from headgate.coordinator.messages import Tick
 from headgate.testing.simulation.database import Database
 from headgate.testing.simulation.disk import Disk, SimulatedStore
 from headgate.testing.simulation.driver import Model, SimulatedDriver
+from headgate.testing.simulation.graph_laws import GraphLaws
 from headgate.testing.simulation.job import OUT, STREAM
 from headgate.testing.simulation.laws import LawBroken, Laws
 from headgate.testing.simulation.lives import Steps
@@ -45,8 +46,9 @@ class Scene:
         self.turns = 0
         self.steps = Steps()
         self.disk = Disk()
-        self.database = Database(self.steps)
-        self.laws = Laws(self.disk, self.database, self.steps, model.records, model.keys)
+        sinks = [OUT] if model.graph is None else model.graph.sinks
+        self.databases = {sink: Database(self.steps) for sink in sinks}
+        self.laws = self._laws(model)
         self.drivers: list[SimulatedDriver] = []
         self.launchers: list[Host] = []
         self._hub = greenlet.getcurrent()
@@ -54,6 +56,17 @@ class Scene:
         self._people = self._host("somebody")
         self._held: list[int] = []
         """Until when tasks are held up."""
+
+    def _laws(self, model: Model) -> Laws:
+        if model.graph is None:
+            return Laws(self.disk, self.databases[OUT], self.steps, model.records, model.keys)
+        return GraphLaws(self.disk, self.databases, self.steps, model.graph)
+
+    @property
+    def database(self) -> Database:
+        """Of a job with one sink."""
+        (found,) = self.databases.values()
+        return found
 
     # ---- turns
 
@@ -122,7 +135,7 @@ class Scene:
             SimulatedDriver(
                 self._host(f"generation {generation}"),
                 self.disk,
-                self.database,
+                self.databases,
                 self.model_of(generation),
                 generation,
                 launch,
@@ -138,7 +151,11 @@ class Scene:
         catalogue = read_catalogue(store, STREAM)
         wanted = choose(catalogue)
         facts = RestoreFacts(
-            catalogue=catalogue, wanted=wanted, damaged={}, sinks={OUT: Rollback.RETRACT}, claim_mode=claim
+            catalogue=catalogue,
+            wanted=wanted,
+            damaged={},
+            sinks=dict.fromkeys(self.databases, Rollback.RETRACT),
+            claim_mode=claim,
         )
         decision = decide_restore(facts)
         if not isinstance(decision, (RestoreFrom, StartFresh)):

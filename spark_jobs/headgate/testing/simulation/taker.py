@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from headgate.coordinator.messages import Acknowledged, TakeSnapshot
 from headgate.driver.checkpoint_meter import CheckpointMeter
 from headgate.driver.snapshots import SnapshotTaker
-from headgate.source.positions import InlineBook
+from headgate.source.positions import InlineBook, PositionBook
 from headgate.state.key_groups import subtask_range
 from headgate.state.vertex import StatefulVertex
-from headgate.testing.simulation.job import MAX_PARALLELISM, NUMBERS, OUT, RECORDS, STREAM
+from headgate.testing.simulation.job import MAX_PARALLELISM, NUMBERS, RECORDS, STREAM
 from headgate_contract import wire
+from headgate_contract.ids import VertexUid
 from headgate_contract.paths import StreamPaths
 from headgate_contract.snapshot import StateHandle, SubtaskState, VertexState
 
@@ -30,17 +31,18 @@ class SimulatedTaker(SnapshotTaker):
             store=life.store,
             paths=StreamPaths(STREAM),
             generation=life.generation,
-            vertex=StatefulVertex(
-                uid=NUMBERS,
-                name="numbers",
-                parallelism=life.parallelism,
-                max_parallelism=MAX_PARALLELISM,
-                backend="model",
-                directory=Path(),
-            ),
-            source=RECORDS,
-            book=InlineBook("records", "model"),
-            sinks={OUT: life.sink},
+            vertices={
+                NUMBERS: StatefulVertex(
+                    uid=NUMBERS,
+                    name="numbers",
+                    parallelism=life.parallelism,
+                    max_parallelism=MAX_PARALLELISM,
+                    backend="model",
+                    directory=Path(),
+                )
+            },
+            books={RECORDS: InlineBook("records", "model")},
+            sinks=life.sinks,
             shared=life.shared,
             post=life.post,
             meter=CheckpointMeter(lambda cost: None),
@@ -50,9 +52,9 @@ class SimulatedTaker(SnapshotTaker):
     def _start(self, name: str, work: Callable[[], None], pool: object) -> None:
         self._life.host.spawn(name, work)
 
-    def _position(self, action: TakeSnapshot) -> Acknowledged:
+    def _position(self, action: TakeSnapshot, source: VertexUid, book: PositionBook) -> Acknowledged:
         self._life.host.pause("source: acknowledges")
-        return super()._position(action)
+        return super()._position(action, source, book)
 
     def _state(self, action: TakeSnapshot, vertex: StatefulVertex, base: Mapping[str, StateHandle]) -> Acknowledged:
         subtasks = []
@@ -66,7 +68,7 @@ class SimulatedTaker(SnapshotTaker):
         )
 
     def _upload_segment(self, action: TakeSnapshot, name: str) -> StateHandle:
-        data = json.dumps(self._life.segments[name]).encode()
+        data = json.dumps(self._life.segment(name)).encode()
         path, where = self._place(action, f"{name}.c{action.checkpoint}g{self._generation}")
         with self._uploading(action, where):
             self._store.replace(where, data)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from headgate.coordinator.policy import CheckpointOptions
 from headgate.testing.simulation.driver import Model, SimulatedDriver
+from headgate.testing.simulation.graph_job import options_for, random_graph
 from headgate.testing.simulation.laws import LawBroken
 from headgate.testing.simulation.lives import IllegalStep
 from headgate.testing.simulation.mishaps import CALLS, Mishaps
@@ -71,7 +72,7 @@ class Simulation(Scene):
             retained=chance.choice((1, 2, 3, 5)),
             tolerable_failures=chance.choice((0, 2, 1000)),
         )
-        return Model(
+        model = Model(
             records=chance.randrange(20, 80),
             keys=chance.randrange(1, 8),
             options=options,
@@ -80,6 +81,11 @@ class Simulation(Scene):
             look_ms=chance.choice((20, 100, 1_000)),
             settings=chance.choice(RESTARTS),
         )
+        if chance.random() < 0.5:
+            return model
+        graph = random_graph(chance)
+        total = graph.records * len(graph.topology.sources)
+        return replace(model, graph=graph, records=total, options=options_for(graph, options, chance))
 
     def run(self) -> Report:
         """Live through it. What broke a law is in the report."""
@@ -161,7 +167,7 @@ class Simulation(Scene):
                 break  # else it may have failed in between, and stopped as told before it had read all again
             if stopping is None or not stopping.alive:
                 stopping = None
-                done = [driver for driver in live if driver.coordinator is not None and self._has_read_all(driver)]
+                done = [driver for driver in live if driver.coordinator is not None and _has_read_all(driver)]
                 if done and not any(host.tasks and not host.dead for host in self.launchers if host.ready()):
                     stopping = max(done, key=lambda driver: driver.generation)
                     stopping.signalled = True
@@ -188,9 +194,9 @@ class Simulation(Scene):
             kind = "well" if driver.error is None else type(driver.error).__name__
             seen[f"driver: {how} {kind if how == 'ended' else ''}".strip()] += 1
         seen["snapshots"] += len(self.laws.completed)
+        seen.update(self.laws.seen())
         seen["retired"] += len(self.laws.retired)
 
-    def _has_read_all(self, driver: SimulatedDriver) -> bool:
-        coordinator = driver.coordinator
-        assert coordinator is not None
-        return int(coordinator.cut.positions["records"]["next"]) >= self.model.records  # type: ignore[index]
+
+def _has_read_all(driver: SimulatedDriver) -> bool:
+    return driver.life is not None and driver.life.has_read_all()

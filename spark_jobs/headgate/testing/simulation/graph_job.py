@@ -1,0 +1,120 @@
+"""Jobs with channels for the simulation: random ones of up to eight vertices, whose truth is known without running any.
+
+A record is a text. A task counts the records that it has had, tells its sink each of them, and hands each on under a
+name that says which way it came.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
+
+from headgate.coordinator.policy import CheckpointOptions
+from headgate.gate.coordinator import TaskParts
+from headgate.gate.elements import ChannelId
+from headgate.gate.flow import Topology
+from headgate_contract.ids import VertexUid
+from headgate_contract.restore import Rollback
+
+Records = Counter[str]
+
+SINK: Any = SimpleNamespace(rollback=Rollback.RETRACT, check=lambda: None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphJob:
+    """What the drivers of one simulation run."""
+
+    topology: Topology
+    records: int
+    """Of each source."""
+    batch: int
+    """How many a micro-batch has, at most."""
+    capacity: int
+    """Of a channel, in micro-batches."""
+    exactly_once: bool
+
+    @property
+    def tasks(self) -> tuple[VertexUid, ...]:
+        return tuple(self.topology.inputs)
+
+    @property
+    def sinks(self) -> tuple[VertexUid, ...]:
+        return tuple(sink_of(task) for task in self.tasks)
+
+    @property
+    def parts(self) -> dict[VertexUid, TaskParts]:
+        fed = {task: [] for task in self.tasks}  # type: dict[VertexUid, list[VertexUid]]
+        for source, channel in self.topology.sources.items():
+            fed[channel.consumer].append(source)
+        return {task: TaskParts(state=task, sources=tuple(fed[task]), sinks=(sink_of(task),)) for task in self.tasks}
+
+    @property
+    def plan(self) -> Any:
+        """What production's parts ask of it."""
+        return SimpleNamespace(
+            sources=[SimpleNamespace(uid=source) for source in self.topology.sources],
+            tasks=[],
+            sinks=[SimpleNamespace(vertex=SimpleNamespace(uid=sink, sink=SINK)) for sink in self.sinks],
+        )
+
+    def truth(self) -> dict[VertexUid, Records]:
+        """What each task has had when everything is over."""
+        had: dict[VertexUid, Records] = {}
+        for task, ids in self.topology.inputs.items():
+            had[task] = Counter()
+            for id in ids:
+                if id in self.topology.sources.values():
+                    had[task].update(of_source(id.producer, range(self.records)))
+                else:
+                    had[task].update(handed_on(id.producer, had[id.producer]))
+        return had
+
+
+def sink_of(task: VertexUid) -> VertexUid:
+    return VertexUid(f"out-{task}")
+
+
+def of_source(source: VertexUid, numbers: range) -> list[str]:
+    return [f"{source}.{number}" for number in numbers]
+
+
+def handed_on(task: VertexUid, records: Records) -> Records:
+    return Counter({f"{task}<{record}": times for record, times in records.items()})
+
+
+def random_graph(chance: random.Random) -> GraphJob:
+    """Up to eight vertices, sources and tasks, each task behind one to three others."""
+    inputs: dict[VertexUid, tuple[ChannelId, ...]] = {}
+    sources: dict[VertexUid, ChannelId] = {}
+    most = chance.randint(2, 8)
+    while len(inputs) + len(sources) < most:
+        task = VertexUid(f"t{len(inputs)}")
+        behind = chance.sample(list(inputs)[-4:], min(len(inputs), chance.choice([0, 1, 1, 2])))
+        least = 0 if behind else 1
+        room = max(least, most - len(inputs) - len(sources) - 1)
+        fed = range(len(sources), len(sources) + min(room, chance.randint(least, 2)))
+        own = [ChannelId(VertexUid(f"s{number}"), task) for number in fed]
+        sources.update({id.producer: id for id in own})
+        inputs[task] = (*own, *(ChannelId(producer, task) for producer in behind))
+    read = {id.producer for ids in inputs.values() for id in ids}
+    return GraphJob(
+        topology=Topology(sources, inputs, {task: (task,) if task in read else () for task in inputs}),
+        records=chance.randint(8, 24),
+        batch=chance.randint(1, 5),
+        capacity=chance.randint(1, 4),
+        exactly_once=chance.random() < 0.75,
+    )
+
+
+def options_for(job: GraphJob, options: CheckpointOptions, chance: random.Random) -> CheckpointOptions:
+    """The four ways in which barriers may pass: at least once, aligned, unaligned, aligned with a timeout.
+
+    An aligned barrier waits for all that is before it: a timeout too short for that would fail the stream for ever.
+    """
+    options = replace(options, timeout_ms=chance.choice((2_000, 5_000)))
+    overtakes = chance.choice([None, 0, 15]) if job.exactly_once else None
+    return options if overtakes is None else replace(options, overtakes_after_ms=overtakes, max_concurrent=1)

@@ -1,0 +1,137 @@
+"""What must hold of a job with channels, told from storage and the sinks alone.
+
+The law of cuts is a law of each channel. Exactly once, what a task has had by a channel and what is in flight in it are
+together just what the task before it has handed on, or what the source had up to its position. At least once it is no
+less.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headgate.testing.simulation.database import Database, Row
+from headgate.testing.simulation.disk import Disk
+from headgate.testing.simulation.graph_job import GraphJob, Records, handed_on, of_source, sink_of
+from headgate.testing.simulation.laws import Completed, LawBroken, Laws
+from headgate.testing.simulation.lives import Steps
+from headgate_contract import wire
+from headgate_contract.ids import VertexUid
+from headgate_contract.snapshot import SnapshotMetadata, StateHandle
+
+
+class GraphLaws(Laws):
+    """As those of one chain; `position` is the sum over all sources."""
+
+    def __init__(self, disk: Disk, databases: Mapping[VertexUid, Database], steps: Steps, job: GraphJob) -> None:
+        self.job = job
+        self.truth = job.truth()
+        self.databases = databases
+        self.in_flight = 0
+        """Snapshots with a micro-batch in flight."""
+        first = next(iter(databases.values()))
+        super().__init__(disk, first, steps, job.records * len(job.topology.sources), 1)
+        self._sources = frozenset(job.topology.sources)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for database in self.databases.values():
+            database.told = self._told
+
+    def seen(self) -> Counter[str]:
+        kind = "exactly once" if self.job.exactly_once else "at least once"
+        return Counter({f"graph: {kind}": 1, "graph: snapshots with batches in flight": self.in_flight})
+
+    def _last_words(self, own: Sequence[str]) -> list[Row]:
+        return []  # the tasks have nothing to finish
+
+    # ---- the cut
+
+    def _check_cut(self, metadata: SnapshotMetadata, ref: dict[str, object], snapshot: Completed) -> None:
+        states = {task: self._state(metadata, ref, snapshot, task) for task in self.job.tasks}
+        found_in_flight = False
+        for task, ids in self.job.topology.inputs.items():
+            held: Records = Counter()
+            wanted: Records = Counter()
+            for id in ids:
+                if id in self.job.topology.sources.values():
+                    position = int(metadata.sources[id.producer].position["next"])
+                    wanted.update(of_source(id.producer, range(position)))
+                    continue
+                wanted.update(handed_on(id.producer, states[id.producer]))
+                elements = metadata.tasks[task].inputs[str(id)].in_flight if task in metadata.tasks else ()
+                for handle in (handle for element in elements for handle in element.files):
+                    found_in_flight = True
+                    held.update(self._read(ref, snapshot, metadata, handle))
+            self._compare(f"snapshot {snapshot.id}: {task}", states[task] + held, wanted)
+        self.in_flight += found_in_flight
+        for task in self.job.tasks:
+            rows = self._rows(self.lineage(snapshot.id), task, f"snapshot {snapshot.id}")
+            if rows != states[task]:
+                raise LawBroken(f"snapshot {snapshot.id}: {task} has said {rows - states[task]} too much")
+
+    def _compare(self, what: str, found: Records, wanted: Records) -> None:
+        lost, more = wanted - found, found - wanted
+        if lost or (more and self.job.exactly_once):
+            raise LawBroken(f"{what}: {sorted(lost)} are lost, {sorted(more)} are too much")
+
+    def _state(
+        self, metadata: SnapshotMetadata, ref: dict[str, object], snapshot: Completed, task: VertexUid
+    ) -> Records:
+        counts: dict[str, int] = {}
+        if task in metadata.vertices:
+            for subtask in metadata.vertices[task].subtasks:
+                for handle in subtask.files:
+                    counts.update(self._read(ref, snapshot, metadata, handle))
+        return Counter(counts)
+
+    def _read(
+        self, ref: dict[str, object], snapshot: Completed, metadata: SnapshotMetadata, handle: StateHandle
+    ) -> Any:
+        path = self._place(metadata, ref, handle.path)
+        data = self.disk.objects.get(path)
+        if data is None or len(data) != handle.length or wire.sha256(data) != handle.sha256:
+            raise LawBroken(f"snapshot {snapshot.id} is completed, and {path} is not there as it says")
+        return json.loads(data)
+
+    def _rows(self, lineage: list[int], task: VertexUid, what: str) -> Records:
+        """What the sink of a task was given in these snapshots."""
+        rows: Records = Counter()
+        staged = self.databases[sink_of(task)].staged
+        for name in (name for id in lineage for name in self.completed[id].own):
+            if name.startswith(f"{sink_of(task)}/"):
+                if name not in staged:
+                    raise LawBroken(f"{what}: what was staged as {name} is gone")
+                rows.update(str(record) for record, _ in staged[name])
+        return rows
+
+    # ---- the sinks
+
+    def check(self) -> None:
+        changes = sum(database.changes for database in self.databases.values())
+        if self.disk.changes != self._seen[0]:
+            self._check_kept()
+        if self._seen != (self.disk.changes, changes):
+            self._check_effects()
+        self._seen = (self.disk.changes, changes)
+
+    def _check_effects(self) -> None:
+        for task in self.job.tasks:
+            database = self.databases[sink_of(task)]
+            self._check_shown(database)
+            rows = Counter(str(record) for record, _ in database.visible())
+            if self.job.exactly_once:
+                self._compare_shown(f"sink of {task}", rows, task)
+
+    def _compare_shown(self, what: str, rows: Records, task: VertexUid) -> None:
+        more = rows - self.truth[task]
+        if more:
+            raise LawBroken(f"{what}: {sorted(more)} are visible, too often or at all")
+
+    def check_end(self) -> None:
+        self.check()
+        for task in self.job.tasks:
+            rows = Counter(str(record) for record, _ in self.databases[sink_of(task)].visible())
+            self._compare(f"at the end: the sink of {task}", rows, self.truth[task])
