@@ -31,6 +31,7 @@ def run_all(repo: Path, runs: Mapping[str, Sequence[str]]) -> int:
         notes = {name: Path(folder) / f"{name}.json" for name in runs}
         started: dict[str, subprocess.Popen[str]] = {}
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it may be ignored, by runs too
         printing = threading.Lock()
         try:
             for name, arguments in runs.items():
