@@ -76,7 +76,8 @@ class GraphCoordinator(Coordinator):
         return min((moment for moment in moments if moment is not None), default=None)
 
     def pinned_files(self) -> frozenset[str]:
-        held = [handle for batch in self.flow.batches() if batch.before is None for handle in batch.content]
+        batches = [*self.flow.batches(), *self.flow.noted()]
+        held = [handle for batch in batches if batch.before is None for handle in batch.content]
         held += [
             handle
             for pending in self.pending.values()

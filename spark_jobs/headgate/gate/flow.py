@@ -208,6 +208,12 @@ class Flow:
                 yield from channel.batches
         yield from (element for element in self._running.values() if isinstance(element, Batch))
 
+    def noted(self) -> Iterator[Batch]:
+        """What belongs to a checkpoint that is not through at its gate: the task may have had it meanwhile."""
+        for gate in self.gates.values():
+            for elements in gate.state.noted.values():
+                yield from (element for element in elements if isinstance(element, Batch))
+
     # ---- how
 
     def _channel(self, id: ChannelId) -> Channel:

@@ -48,6 +48,11 @@ class GateState(ABC):
     def under_way(self) -> frozenset[CheckpointId]:
         """The checkpoints that have begun here and are not over here."""
 
+    @property
+    def noted(self) -> Mapping[ChannelId, tuple[Data, ...]]:
+        """What belongs to a checkpoint as in flight, though the task may have had it since."""
+        return {}
+
     def holds_back(self, channel: ChannelId) -> bool:
         """Whether nothing of this channel may be processed now."""
         return False
@@ -138,6 +143,10 @@ class Overtaking(GateState):
     @property
     def under_way(self) -> frozenset[CheckpointId]:
         return frozenset({self.barrier.checkpoint})
+
+    @property
+    def noted(self) -> Mapping[ChannelId, tuple[Data, ...]]:
+        return self.in_flight
 
     def lets_wait(self, channel: ChannelId, barrier: Barrier) -> bool:
         return channel in self.here

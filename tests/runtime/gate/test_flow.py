@@ -185,3 +185,16 @@ def test_a_task_begins_nothing_while_there_is_no_room_behind_it_but_meets_its_ba
     flow.take(B, 0)
     flow.done(B, {}, 0)
     assert isinstance(flow.take(A, 0)[-1], Run)
+
+
+def test_what_a_checkpoint_has_noted_is_known_until_it_is_told_though_the_task_has_had_it() -> None:
+    """Whoever deletes a channel's files asks for it: here one of two inputs has brought the barrier."""
+    flow = small()
+    overtaken = batch(7)
+    flow.put(S0, overtaken, 0)
+    flow.gates[A].put(FROM_S1, Barrier(CheckpointId(1), 0, 0), 0)
+    flow.take(A, 0)
+    flow.done(A, {}, 0)
+    assert (list(flow.batches()), list(flow.noted())) == ([], [overtaken])
+    flow.gates[A].put(FROM_S0, Barrier(CheckpointId(1), 0, 0), 0)
+    assert list(flow.noted()) == []

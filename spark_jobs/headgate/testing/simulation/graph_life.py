@@ -94,6 +94,7 @@ class GraphLife(SimulatedLife):
         self._taken: dict[VertexUid, bool] = dict.fromkeys(self.job.topology.sources, True)
         self._positions: dict[VertexUid, int] = {}
         self._attempts = 0
+        self._consumed: dict[VertexUid, set[str]] = {task: set() for task in self.job.tasks}
         pace = random.Random(f"{setup.started.launch}/{setup.restart}")
         actors = (*self.job.tasks, *self.job.topology.sources)
         self._pace = {each: pace.choice((0, 0, 0, 1, 3)) for each in actors}
@@ -224,8 +225,11 @@ class GraphLife(SimulatedLife):
 
     def _element(self, action: RunElement) -> ElementDone:
         task, cut, batch = action.task, action.cut, action.batch
+        self._collect(task)
         is_fed = batch.before is not None
         records = list(batch.content) if is_fed else [r for f in batch.content for r in self.channel_files[f["name"]]]
+        if not is_fed:
+            self._consumed[task].update(str(file["name"]) for file in batch.content)
         self._attempts += 1
         name = f"{self.prefix}.a{self._attempts}.{task}"
         versions = {
@@ -248,6 +252,12 @@ class GraphLife(SimulatedLife):
             self.channel_files[name] = list(handed_on(task, Counter(records)).elements())
             made[producer] = Batch(({"name": name, "rows": len(records), "bytes": 1},), len(records), 1)
         return ElementDone(task=task, result=result, made=made)
+
+    def _collect(self, task: VertexUid) -> None:
+        """As production's tasks delete their scratch: what is gone cannot be uploaded any more."""
+        for name in self._consumed[task] - self.coordinator.pinned_files():
+            self.channel_files.pop(name, None)
+            self._consumed[task].discard(name)
 
     def _version(self, cut: Cut, task: VertexUid, subtask: int, name: str, records: list[str]) -> Json:
         parent = list(cut.versions.get(task, {}).get(subtask, {"segments": []})["segments"])
