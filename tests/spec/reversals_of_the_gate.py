@@ -5,10 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from headgate.coordinator import requests as deciding
+from headgate.driver import restoring, snapshots
 from headgate.gate import channel, gate, states
 from headgate.gate.elements import Barrier
 from headgate.gate.states import Aligning, Counting, Next, Overtaking
+from headgate_contract.errors import StorageError
 from tests.spec.reversing import Patch, reverses
+
+
+@reverses(16, "a savepoint is forced also where barriers overtake")
+def _(patch: Patch) -> None:
+    look = deciding.CheckpointRequestDecider.look
+
+    def forcing(self: deciding.CheckpointRequestDecider, load: deciding.Load, now_ms: int) -> Any:
+        forced = self.waiting[0].is_savepoint if self.waiting else False
+        return look(self, replace(load, running=0) if forced else load, now_ms)
+
+    patch.setattr(deciding.CheckpointRequestDecider, "look", forcing)
 
 
 @reverses(120, "an input that has brought its barrier goes on")
@@ -101,6 +115,27 @@ def _(patch: Patch) -> None:
         "_waiting_barriers",
         lambda self: iter(()) if isinstance(self.state, Overtaking) else waiting(self),
     )
+
+
+@reverses(139, "once channel state could not be written, none is any more")
+def _(patch: Patch) -> None:
+    upload = snapshots.SnapshotTaker._upload
+
+    def sulking(self: snapshots.SnapshotTaker, action: Any, name: str, *args: Any) -> Any:
+        if ".pair.arrow" in name and getattr(self, "has_failed", False):
+            raise StorageError("it could not be written before")
+        try:
+            return upload(self, action, name, *args)
+        except StorageError:
+            patch.setattr(self, "has_failed", True, raising=False)
+            raise
+
+    patch.setattr(snapshots.SnapshotTaker, "_upload", sulking)
+
+
+@reverses(140, "what was in flight comes back though somebody has said that it is to be left")
+def _(patch: Patch) -> None:
+    patch.setattr(restoring.Restorer, "_without_channel_state", lambda restorer, metadata: metadata)
 
 
 @reverses(143, "a savepoint keeps what is in flight")

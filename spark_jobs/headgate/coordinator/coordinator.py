@@ -234,7 +234,10 @@ class Coordinator:
         return actions
 
     def _last_barrier(self, stop: Stop, now_ms: int) -> list[Action]:
-        """The stop's own; before that of a drain a last step, without records."""
+        """The stop's own; before that of a drain a last step, without records. None where the end is there."""
+        if stop.trigger.at_its_end and stop.trigger.already is not None:
+            self.ended = True
+            return stop.done(self.output.note(), stop.trigger.already)
         if stop.begins_to_finish():
             self.busy = True
             self._held_up.begin(stop.trigger, "the operators had not finished", now_ms)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -41,6 +41,7 @@ class Cut:
             operator_states={**self.operator_states, **batch.operator_states},
             positions={**self.positions, **batch.positions},
             records=self.records + batch.records,
+            watermark_ms=latest(self.watermark_ms, batch.watermark_ms),
         )
 
     def of(self, vertices: Collection[VertexUid]) -> Cut:
@@ -73,6 +74,20 @@ class BatchResult:
     staged: Staged
     records: int
     operator_states: OperatorStates = field(default_factory=dict)
+    watermark_ms: int | None = None
+    """What the source tells behind it, if it tells of event time."""
+
+
+def latest(*moments: int | None) -> int | None:
+    """Of those that are known."""
+    return max((moment for moment in moments if moment is not None), default=None)
+
+
+def least(moments: Iterable[int | None]) -> int | None:
+    """None as long as one of them is unknown."""
+    found = list(moments)
+    known = [moment for moment in found if moment is not None]
+    return min(known, default=None) if len(known) == len(found) else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,6 +39,8 @@ class Trigger:
     """A checkpoint that is to be restored next: from now on it is not retired."""
     already: SnapshotRef | None = None
     """What an earlier life has completed for this request: who asked is told of that."""
+    at_its_end: bool = False
+    """That is what this life has restored: nothing has come behind it, and the stream ends with it as it stands."""
     reason: str = ""
     due_ms: int = 0
     """From when on it could be carried out; the coordinator's own entry."""

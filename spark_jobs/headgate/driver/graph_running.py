@@ -59,10 +59,10 @@ class GraphRunning(Running):
         )
         own = {each.name: getattr(plain, each.name) for each in fields(plain) if each.init}
         own["participants"] = participants_of(plan)
-        self._coordinator = GraphCoordinator(**own, flow=flow, tasks=parts_of(plan))
+        self._coordinator = GraphCoordinator(**own, flow=flow, tasks=parts_of(plan), idle_after_ms=idle_after(plan))
         return self._coordinator
 
-    def _begin(self, cut: Cut) -> None:
+    def begin(self, cut: Cut) -> None:
         self._reached = {source.uid: dict(cut.positions[source.uid]) for source in self._means.plan.sources}
         for thread in self._threads:
             thread.start()
@@ -122,7 +122,10 @@ class GraphRunning(Running):
         """How full they were a moment ago: for people, who see by it which task holds up the others."""
         assert self._coordinator is not None
         filled = {f"channel {channel}": float(batches) for channel, batches in self._coordinator.filled.items()}
-        self._means.heart.note(lambda progress: replace(progress, extra={**progress.extra, **filled}))
+        watermark = self._coordinator.watermark_ms
+        self._means.heart.note(
+            lambda progress: replace(progress, watermark_ms=watermark, extra={**progress.extra, **filled})
+        )
 
     def _run(self, task: Task, action: RunElement) -> ElementDone:
         self._collect(task, action.cut)
@@ -170,6 +173,12 @@ def topology_of(plan: GraphPlan) -> Topology:
         inputs={task.uid: tuple(way.channel for way in task.inputs if way.channel) for task in plan.tasks},
         ends={task.uid: tuple(end.producer for end in task.channels) for task in plan.tasks},
     )
+
+
+def idle_after(plan: GraphPlan) -> dict[VertexUid, int]:
+    """How long each source that may be idle has to be silent for that."""
+    ways = (plan.reader(source.uid)[1] for source in plan.sources)
+    return {way.producer: way.time.idle_after_ms for way in ways if way.time and way.time.idle_after_ms is not None}
 
 
 def parts_of(plan: GraphPlan) -> dict[VertexUid, TaskParts]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 
-from headgate.coordinator.cut import Group
+from headgate.coordinator.cut import Group, least
 from headgate.coordinator.messages import (
     Cleaned,
     CommitGroups,
@@ -225,7 +225,7 @@ class Ledger:
             tasks=action.tasks,
             committables=tuple(CommittableGroup(group.id, group.sinks) for group in action.groups),
             records=action.cut.records,
-            watermark_ms=action.cut.watermark_ms,
+            watermark_ms=_watermark(action),
             name=action.name,
             retention=action.retention,
         )
@@ -375,3 +375,8 @@ class Ledger:
     def say(self, what: str, outcome: str, text: str, measures: Measures | None = None) -> None:
         """Put an event into the stream's history; if that fails, into the log only."""
         tell(self._store, self._stream, self._generation, what, outcome, text, measures)
+
+
+def _watermark(action: StoreSnapshot) -> int | None:
+    """How far event time has come: at all tasks, of a job with channels."""
+    return least(task.watermark_ms for task in action.tasks.values()) if action.tasks else action.cut.watermark_ms

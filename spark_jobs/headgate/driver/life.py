@@ -252,13 +252,14 @@ class Life:
             savepoint_dir=setup.settings["execution.checkpointing.savepoint-dir"],
         )
         self._made = True
+        self._running.attach(self._loop)
         self._loop.start()
         self._ear.first_look(setup.restored)  # who wants the stream to end is heard before a micro-batch can fail again
         self._post_stop()
         spare_collector()
         setup.points.reach("before-seed")
         with self._watch.term("reset_source"):
-            self._running.begin(self._loop, restored.cut)
+            self._running.begin(restored.cut)
         setup.points.reach("after-seed")
         self._heart.note(lambda progress: replace(progress, spark_ui=self._engine.facts().get("spark_ui")))
         if self._heart.state is not StreamState.STOPPING:

@@ -124,6 +124,7 @@ class Ear:
         self._look_at_log = look_at_log
         self._say = say
         self._known: set[str] = set()
+        self._restored: SnapshotRef | None = None
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ear", daemon=True)
 
@@ -144,6 +145,7 @@ class Ear:
 
         Raises StorageError if this cannot be told.
         """
+        self._restored = restored
         if restored in self._done.values():
             self._hear()
         else:
@@ -179,7 +181,9 @@ class Ear:
                 request = replace(request, args={**request.args, "savepoint": None, "drain": False})
             try:
                 event = _event(request, self._savepoint_dir)
-                self._post(replace(event, already=done) if isinstance(event, Trigger) else event)
+                if isinstance(event, Trigger) and done is not None:
+                    event = replace(event, already=done, at_its_end=done == self._restored)
+                self._post(event)
             except BadInput as error:
                 self._refuse(request.id, str(error))
         self._known.add(request.id)  # last: a refusal that storage did not take is tried again

@@ -56,13 +56,13 @@ class Running(ABC):
     def coordinator(self, plain: Coordinator, restored: Restored) -> Coordinator:
         """The coordinator for this way of running, beginning as `plain` would."""
 
-    def begin(self, loop: CoordinatorLoop, cut: Cut) -> None:
-        """Take in records from `cut` on."""
+    def attach(self, loop: CoordinatorLoop) -> None:
+        """Before the loop starts: whom to tell. It may be wanted to finish at once, before it takes in anything."""
         self._loop = loop
-        self._begin(cut)
 
     @abstractmethod
-    def _begin(self, cut: Cut) -> None: ...
+    def begin(self, cut: Cut) -> None:
+        """Take in records from `cut` on."""
 
     @abstractmethod
     def perform(self, action: FinishOperators | TaskAction) -> None:
@@ -115,7 +115,7 @@ class ChainRunning(Running):
     def coordinator(self, plain: Coordinator, restored: Restored) -> Coordinator:
         return plain
 
-    def _begin(self, cut: Cut) -> None:
+    def begin(self, cut: Cut) -> None:
         self._engine.begin({self._source: dict(cut.positions[self._source])}, self._on_batch)
 
     def perform(self, action: FinishOperators | TaskAction) -> None:
@@ -147,9 +147,12 @@ class ChainRunning(Running):
         except Exception as error:
             self.failed(f"micro-batch {batch.number} failed", error)
             raise
-        self._collect(grant.cut.after(result))
+        cut = grant.cut.after(result)
+        self._collect(cut)
         self.loop.post(BatchDone(result=result), within_ms=_CLEARING_UP_MS)
         self.note(result.records)
+        if self._way.time is not None:
+            self._means.heart.note(lambda progress: replace(progress, watermark_ms=cut.watermark_ms))
 
     def _finish(self, cut: Cut) -> None:
         """The last step of a drain, in a thread of its own: the source stays where it is."""

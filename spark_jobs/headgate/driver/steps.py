@@ -7,7 +7,7 @@ import random
 from collections.abc import Mapping
 from pathlib import Path
 
-from headgate.coordinator.cut import BatchResult, Cut, Json
+from headgate.coordinator.cut import BatchResult, Cut, Json, latest
 from headgate.driver import clock
 from headgate.driver.setup import LifeSetup
 from headgate.gate.elements import Batch
@@ -64,7 +64,8 @@ class Steps:
                     for end in task.channels
                 ),
             ),
-            clock=StepClock(now_ms=clock.wall_ms(), seed=random.SystemRandom().getrandbits(63)),
+            clock=StepClock(clock.wall_ms(), random.SystemRandom().getrandbits(63), cut.watermark_ms),
+            time=way.time,
             finishing=finishing,
         )
 
@@ -114,12 +115,19 @@ class Steps:
             positions=positions,
             staged=_handles(acks, [end.vertex.uid for end in task.sinks]),
             records=records,
+            watermark_ms=_watermark(step, acks),
         )
 
     def made(self, task: Task, acks: list[StepAck]) -> dict[VertexUid, Batch]:
         """What leaves the task for others, by the vertex that made it; nothing of those that made no records."""
         found = _handles(acks, [end.producer for end in task.channels])
         return {producer: batch_of(handles) for producer, handles in found.items() if handles}
+
+
+def _watermark(step: StepTask, acks: list[StepAck]) -> int | None:
+    """As Flink has it: what is as old as the watermark is late."""
+    told = latest(*(ack.latest_ms for ack in acks))
+    return None if told is None or step.time is None else told - step.time.delay_ms - 1
 
 
 def batch_of(handles: tuple[Json, ...]) -> Batch:

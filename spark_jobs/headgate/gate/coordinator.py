@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headgate.coordinator.coordinator import Coordinator
-from headgate.coordinator.cut import Cut
+from headgate.coordinator.cut import Cut, least
 from headgate.coordinator.messages import Action, Event, NotifyAborted, Stored, Trigger
 from headgate.coordinator.reasons import CheckpointFailureReason
 from headgate.gate.elements import Barrier, Batch, Data, EndOfInput, Json, Watermark
@@ -53,6 +53,8 @@ class GraphCoordinator(Coordinator):
     flow: Flow
     tasks: Mapping[VertexUid, TaskParts]
     """Each behind those that it reads from."""
+    idle_after_ms: Mapping[VertexUid, int] = field(default_factory=dict)
+    """The sources that hold up nobody when they have been silent for so long."""
     cuts: dict[VertexUid, Cut] = field(default_factory=dict)
     """Of each task: what its next element is run on top of."""
 
@@ -64,15 +66,22 @@ class GraphCoordinator(Coordinator):
         self._idle = set(self.tasks)
         self.filled: dict[str, int] = {}
         """How many micro-batches wait in each channel; for any thread to read."""
+        self.watermark_ms: int | None = None
+        """How far event time has come at all tasks; for any thread to read."""
         self._known: dict[tuple[CheckpointId, VertexUid], Watermarks] = {}
         """At the barriers that have passed a task, and not all that they have overtaken is known."""
+        self._heard_ms: dict[VertexUid, int | None] = dict.fromkeys(self.idle_after_ms)
+        """When each of them was heard of last, on the clock of the turns."""
+        self._told_idle: set[VertexUid] = set()
         self._finishing: deque[VertexUid] = deque()
         """The tasks whose operators have still to finish, in order."""
 
     # ---- questions
 
     def next_deadline(self) -> int | None:
-        moments = [super().next_deadline(), None if self.ended or self._doom else self.flow.next_deadline()]
+        moments = [super().next_deadline()]
+        if not self.ended and not self._doom:
+            moments += [self.flow.next_deadline(), *(self._silent_until(source) for source in self.idle_after_ms)]
         return min((moment for moment in moments if moment is not None), default=None)
 
     def pinned_files(self) -> frozenset[str]:
@@ -107,17 +116,21 @@ class GraphCoordinator(Coordinator):
         self.cuts[event.task] = self.cuts[event.task].after(event.result)
         self.output.stage(event.result.staged)
         self._idle.add(event.task)
-        pass_on = self.flow.done if self.flow.is_running(event.task) else self.flow.pass_on
-        return self._follow(pass_on(event.task, event.made, now_ms), now_ms)
+        if not self.flow.is_running(event.task):  # it has finished
+            return self._follow(self.flow.pass_on(event.task, event.made, now_ms), now_ms)
+        told = event.result.watermark_ms
+        watermark = None if told is None else Watermark(told)
+        return self._follow(self.flow.done(event.task, event.made, now_ms, watermark), now_ms)
 
     def _barriers(self, now_ms: int) -> list[Action]:
         actions = [*self._go_on(now_ms), *super()._barriers(now_ms), *self._go_on(now_ms)]
-        self.filled = self.flow.filled()
+        self.filled, self.watermark_ms = self.flow.filled(), least(map(self.flow.watermark_ms, self.tasks))
         return actions
 
     def _go_on(self, now_ms: int) -> list[Action]:
         """Whatever can be put and taken now, until nothing moves any more."""
         actions = self._follow(self.flow.tick(now_ms), now_ms)
+        actions += [action for source in self.idle_after_ms for action in self._look_for(source, now_ms)]
         moved = True
         while moved and self._doom is None:
             moved = False
@@ -131,6 +144,28 @@ class GraphCoordinator(Coordinator):
                 moved = moved or bool(told)
         return [*actions, *self._finish_next()] if self.busy else actions
 
+    def _look_for(self, source: VertexUid, now_ms: int) -> list[Action]:
+        """Whether it has become idle."""
+        if source in self._offered or not self.flow.is_silent(source):
+            self._told_idle.discard(source)
+            self._heard_ms[source] = None
+        elif self._heard_ms[source] is None:
+            self._heard_ms[source] = now_ms
+        silent_until = self._silent_until(source)
+        if silent_until is None or now_ms < silent_until:
+            return []
+        self._told_idle.add(source)
+        return self._follow(self.flow.put(source, Watermark(None), now_ms), now_ms)
+
+    def _silent_until(self, source: VertexUid) -> int | None:
+        """When it becomes idle if nothing comes of it."""
+        heard = self._heard_ms[source]
+        return None if heard is None or source in self._told_idle else heard + self.idle_after_ms[source]
+
+    def _cut_of(self, task: VertexUid) -> Cut:
+        """What its next element is run on top of, and how far event time has come there."""
+        return replace(self.cuts[task], watermark_ms=self.flow.watermark_ms(task))
+
     def _follow(self, told: Iterable[Told], now_ms: int) -> list[Action]:
         """What is to be done about what the flow has told."""
         actions: list[Action] = []
@@ -141,7 +176,7 @@ class GraphCoordinator(Coordinator):
                     waiting += self.flow.done(task, {}, now_ms)
                 case Run(task=task, channel=channel, element=Batch() as batch):
                     self._idle.discard(task)
-                    actions.append(RunElement(task=task, channel=channel, batch=batch, cut=self.cuts[task]))
+                    actions.append(RunElement(task=task, channel=channel, batch=batch, cut=self._cut_of(task)))
                 case Passed():
                     actions += self._passed(each)
                 case InFlight():
@@ -225,7 +260,7 @@ class GraphCoordinator(Coordinator):
             return []
         task = self._finishing.popleft()
         self._idle.discard(task)
-        return [FinishTask(task=task, cut=self.cuts[task])]
+        return [FinishTask(task=task, cut=self._cut_of(task))]
 
 
 def _of_one(vertex: VertexUid | None) -> tuple[VertexUid, ...]:

@@ -156,14 +156,26 @@ class Flow:
         room = all(self._channel(id).has_room for id in self.topology.outputs(task))
         return self._follow(task, self.gates[task].take(now_ms, data=room), now_ms)
 
-    def done(self, task: VertexUid, made: Mapping[VertexUid, Batch], now_ms: int) -> list[Told]:
-        """The task has run its element, and this is what it made for others, by the vertex that made it."""
-        element = self._running.pop(task)
-        self.gates[task].done()
+    def done(
+        self, task: VertexUid, made: Mapping[VertexUid, Batch], now_ms: int, watermark: Watermark | None = None
+    ) -> list[Told]:
+        """The task has run its element, and this is what it made for others, by the vertex that made it.
+
+        `watermark`: what the records of a source have told of event time.
+        """
+        self._running.pop(task)
+        news = self.gates[task].done(watermark)
         told = self.pass_on(task, made, now_ms)
-        if isinstance(element, Watermark):
-            told += self._put([(id, element) for id in self.topology.outputs(task)], now_ms)
-        return told
+        return told + self._put([(id, each) for each in news for id in self.topology.outputs(task)], now_ms)
+
+    def watermark_ms(self, task: VertexUid) -> int | None:
+        """How far event time has come at a task."""
+        return self.gates[task].watermarks.passed
+
+    def is_silent(self, source: VertexUid) -> bool:
+        """Whether it goes on, and all that it has put is behind its task."""
+        channel = self._channel(self.topology.sources[source])
+        return not channel.ended and not channel.batches and not self.gates[channel.id.consumer].is_at(channel.id)
 
     def pass_on(self, task: VertexUid, made: Mapping[VertexUid, Batch], now_ms: int) -> list[Told]:
         """What the task has made goes to those behind it."""

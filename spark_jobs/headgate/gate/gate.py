@@ -98,10 +98,21 @@ class Gate:
                 effects.append(Process(channel=channel.id, element=element))
         return effects
 
-    def done(self) -> None:
-        """The element is behind the task: its new state, its output and its watermark hold."""
-        self._running = None
-        self.watermarks = self._known_when_done
+    def done(self, watermark: Watermark | None = None) -> tuple[Watermark, ...]:
+        """The element is behind the task: its new state, its output and its watermark hold.
+
+        `watermark` is what a source's micro-batch has told of event time. What those behind are to be told is returned.
+        """
+        assert self._running is not None
+        (channel, _), self._running = self._running, None
+        if watermark is not None:
+            self._known_when_done = self._known_when_done.after(channel, watermark)
+        before, self.watermarks = self.watermarks, self._known_when_done
+        return self.watermarks.news_since(before)
+
+    def is_at(self, channel: ChannelId) -> bool:
+        """Whether what the task is at has come by this channel."""
+        return self._running is not None and self._running[0] == channel
 
     def tick(self, now_ms: int) -> list[Effect]:
         """Time has passed: barriers may have waited long enough to overtake."""
@@ -154,11 +165,11 @@ class Gate:
         """A watermark that moves the task's is an element like any other; one that does not is done with."""
         news = known.news_since(self.watermarks)
         self._known_when_done = known
-        if news is None:
+        if not news:
             self.watermarks = known
             return []
-        self._running = (channel, element if isinstance(element, Watermark) else news)
-        return [Process(channel=channel, element=news)]
+        self._running = (channel, element if isinstance(element, Watermark) else news[0])
+        return [Process(channel=channel, element=news[0])]
 
     def _end(self, channel: ChannelId) -> list[Effect]:
         self._open -= {channel}

@@ -36,11 +36,11 @@ class Watermarks:
         levels = {other: level for other, level in self.levels.items() if other != channel}
         return self._looked(replace(self, levels=levels, idle=self.idle - {channel}))
 
-    def news_since(self, before: Watermarks) -> Watermark | None:
-        """What the task is to be told, if anything."""
-        if self.passed != before.passed:
-            return Watermark(self.passed)
-        return Watermark(None) if self.told_idle and not before.told_idle else None
+    def news_since(self, before: Watermarks) -> tuple[Watermark, ...]:
+        """What the task, and those behind it, are to be told: how far event time has come, that nobody is left."""
+        comes_back = before.told_idle and not self.told_idle and self.passed is not None
+        told = [Watermark(self.passed)] if self.passed != before.passed or comes_back else []
+        return (*told, Watermark(None)) if self.told_idle and not before.told_idle else tuple(told)
 
     @staticmethod
     def _looked(known: Watermarks) -> Watermarks:

@@ -46,6 +46,28 @@ class TransformVertex:
 
 
 @dataclass(frozen=True, slots=True)
+class EventTime:
+    """Which column says when a record was made, and what follows from it."""
+
+    column: str
+    delay_ms: int
+    """How much later than others a record may come."""
+    idle_after_ms: int | None = None
+    """A source that is silent for so long holds up nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkVertex:
+    """Changes no record: the sources before it tell from here on how far event time has come."""
+
+    uid: VertexUid
+    name: str
+    time: EventTime
+    inputs: tuple[VertexUid, ...]
+    new_chain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class KeyedVertex:
     """A stateful step over the key groups of `keys`."""
 
@@ -111,4 +133,13 @@ def first_uid(uid: VertexUid, former: tuple[VertexUid, ...]) -> VertexUid:
     return former[0] if former else uid
 
 
-Vertex = SourceVertex | TransformVertex | KeyedVertex | ArrowVertex | SinkVertex | UnionVertex | ConnectedVertex
+Vertex = (
+    SourceVertex
+    | TransformVertex
+    | WatermarkVertex
+    | KeyedVertex
+    | ArrowVertex
+    | SinkVertex
+    | UnionVertex
+    | ConnectedVertex
+)

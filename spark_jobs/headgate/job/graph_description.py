@@ -6,9 +6,10 @@ from typing import Any
 
 from headgate.gate.channel import Capacity
 from headgate.gate.elements import ChannelId
-from headgate.job.graph import ConnectedVertex, KeyedVertex
+from headgate.job.graph import ConnectedVertex, EventTime, KeyedVertex
 from headgate.job.tasks import GraphPlan, Task, TaskInput
 from headgate.state.key_groups import subtask_range
+from headgate_contract.durations import Duration
 from headgate_contract.settings import Settings
 
 Plain = dict[str, Any]
@@ -59,8 +60,14 @@ def _input(each: TaskInput) -> Plain:
         "source": each.source is not None,
         "channel": None if each.channel is None else str(each.channel),
         "transforms": [vertex.uid for vertex in each.transforms],
+        "watermark": None if each.time is None else _time(each.time),
         "port": each.port,
     }
+
+
+def _time(time: EventTime) -> Plain:
+    idle = None if time.idle_after_ms is None else str(Duration(time.idle_after_ms))
+    return {"column": time.column, "delay": str(Duration(time.delay_ms)), "idle_after": idle}
 
 
 def _step(step: KeyedVertex | ConnectedVertex | None) -> Plain | None:

@@ -10,14 +10,17 @@ from headgate.job.graph import (
     ArrowFunction,
     ArrowVertex,
     ConnectedVertex,
+    EventTime,
     KeyedVertex,
     SinkVertex,
     SourceVertex,
     TransformVertex,
     UnionVertex,
     Vertex,
+    WatermarkVertex,
 )
-from headgate_contract.errors import JobInvalid
+from headgate_contract.durations import parse_duration
+from headgate_contract.errors import BadConfiguration, JobInvalid
 from headgate_contract.ids import VertexUid
 
 if TYPE_CHECKING:
@@ -120,6 +123,30 @@ class Stream:
             raise JobInvalid(f"transform behind {self._vertex!r} needs a function of a DataFrame, not {function!r}")
         own = VertexUid(uid) if uid else self._job._derived_uid(self._vertex, "transform")
         vertex = TransformVertex(own, name or own, function, (self._vertex,), self._new_chain)
+        return Stream(self._job, self._job._add(vertex))
+
+    def with_watermark(
+        self, column: str, delay: str | int, *, idle_after: str | int | None = None, uid: str | None = None
+    ) -> Stream:
+        """Tell the steps behind it how far event time has come: `column` says when a record was made.
+
+        A step's `keyed.watermark_ms` is then the time up to which no more records are expected: the latest that its
+        sources had in the micro-batches before, less `delay` ("10 s", or milliseconds) and one millisecond; of several
+        inputs the least. A source that hands over nothing for `idle_after` holds up nobody. The column is a timestamp,
+        or a number of milliseconds since 1970, and has to reach the step under that name. Nothing is dropped: what to
+        do with a record that comes later still is the step's.
+        """
+        if not isinstance(column, str) or not column:
+            raise JobInvalid(f"with_watermark behind {self._vertex!r} needs the name of a column, not {column!r}")
+        what = f"with_watermark behind {self._vertex!r}"
+        try:
+            late = int(parse_duration(delay, f"{what}: delay"))
+            idle = None if idle_after is None else int(parse_duration(idle_after, f"{what}: idle_after"))
+        except BadConfiguration as error:
+            raise JobInvalid(error.what, hint=error.hint) from error
+        time = EventTime(column, late, idle)
+        own = VertexUid(uid) if uid else self._job._derived_uid(self._vertex, "watermark")
+        vertex = WatermarkVertex(own, own, time, (self._vertex,), self._new_chain)
         return Stream(self._job, self._job._add(vertex))
 
     def map_arrow(self, function: ArrowFunction, *, uid: str | None = None, name: str | None = None) -> Stream:

@@ -16,12 +16,14 @@ from headgate.gate.elements import ChannelId
 from headgate.job.graph import (
     ArrowVertex,
     ConnectedVertex,
+    EventTime,
     KeyedVertex,
     SinkVertex,
     SourceVertex,
     TransformVertex,
     UnionVertex,
     Vertex,
+    WatermarkVertex,
 )
 from headgate.job.job import Job
 from headgate_contract.errors import JobInvalid
@@ -40,6 +42,8 @@ class TaskInput:
     source: SourceVertex | None
     """The source itself, if no other task stands before it."""
     transforms: tuple[TransformVertex, ...] = ()
+    time: EventTime | None = None
+    """What tells how far event time has come; sources' only."""
     port: int = 0
     """Which input of the step it is: 1 is the second of two that are connected."""
     paced: bool = False
@@ -218,6 +222,10 @@ class _Cutter:
             case TransformVertex():
                 inputs = self._inputs(vertex, vertex.inputs[0])
                 flow = _Open(tuple(replace(each, transforms=(*each.transforms, vertex)) for each in inputs))
+            case WatermarkVertex():
+                inputs = self._inputs(vertex, vertex.inputs[0])
+                self._check_watermark(vertex, inputs)
+                flow = _Open(tuple(replace(each, time=vertex.time) for each in inputs))
             case UnionVertex():
                 flow = _Open(tuple(each for uid in vertex.inputs for each in self._inputs(vertex, uid)))
             case KeyedVertex():
@@ -252,6 +260,13 @@ class _Cutter:
                     f"{uid!r} of job {self._job.name!r} reads {producer!r} twice",
                     hint="put a map_arrow in front of one of the two",
                 )
+
+    def _check_watermark(self, vertex: WatermarkVertex, inputs: tuple[TaskInput, ...]) -> None:
+        if any(each.source is None for each in inputs):
+            raise JobInvalid(
+                f"with_watermark behind {vertex.inputs[0]!r} of job {self._job.name!r} stands behind another task",
+                hint="sources tell how far event time has come: put it before the first step, and what branches off",
+            )
 
     def _materialised(self, uid: VertexUid, flow: _Open | _Behind) -> _Open | _Behind:
         """DataFrame code that several read, not all of them in one task, is run once: what it makes is written."""

@@ -10,12 +10,12 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from headgate.job.graph import TransformVertex
+from headgate.job.graph import EventTime, TransformVertex
 from headgate.job.tasks import Port
 from headgate.spark.stateful import refuse_stateful
 from headgate.step import channel_files
 from headgate.step.operators import HASH
-from headgate.step.task import StepAck, StepTask, without_rows
+from headgate.step.task import TIME, StepAck, StepTask, without_rows
 from headgate_contract.errors import BatchFailed, HeadgateError, JobInvalid, SuppressRestarts
 
 SUBTASK = "__headgate_subtask"
@@ -39,7 +39,7 @@ def apply_transforms(transforms: tuple[TransformVertex, ...], frame: DataFrame) 
 
 def check_schema(port: Port | None, frame: DataFrame) -> pa.Schema:
     """The schema that reaches the step, or what there is instead, checked against what the step needs."""
-    for name in (HASH, SUBTASK):
+    for name in (HASH, SUBTASK, TIME):
         if name in frame.columns:
             raise JobInvalid(f"the column name {name} is Headgate's own")
     _refuse_ambiguous(port, frame)
@@ -73,12 +73,30 @@ def _column(name: str) -> Column:
     return F.col("`" + name.replace("`", "``") + "`")
 
 
+def add_time(time: EventTime, frame: DataFrame) -> DataFrame:
+    """Add when each record was made. Raises JobInvalid if the column does not say."""
+    kinds = dict(frame.dtypes)
+    if time.column not in kinds:
+        raise JobInvalid(
+            f"with_watermark: there is no column {time.column!r} before the step",
+            hint=f"keep it in the transforms; there are {', '.join(kinds)}",
+        )
+    kind, column = kinds[time.column], _column(time.column)
+    if kind != "bigint" and not kind.startswith("timestamp"):
+        raise JobInvalid(
+            f"with_watermark: the column {time.column!r} is of type {kind}",
+            hint="make a timestamp of it in a transform, or a bigint of milliseconds since 1970",
+        )
+    return frame.withColumn(TIME, column if kind == "bigint" else F.unix_millis(column.cast("timestamp")))
+
+
 def add_key(port: Port | None, frame: DataFrame, parallelism: int, max_parallelism: int) -> DataFrame:
     """Keep the columns that the step reads, and add the key's hash and the subtask that owns it."""
     if port is None or port.broadcast:
         return frame
     needed = port.operator.needed(port.keys)
-    columns = [_column(name) for name in (frame.columns if needed is None else needed)]
+    own = [TIME] if TIME in frame.columns else []
+    columns = [_column(name) for name in (frame.columns if needed is None else dict.fromkeys([*needed, *own]))]
     hashed = F.xxhash64(*map(_column, port.keys))
     frame = frame.select(*columns, hashed.alias(HASH))
     return frame.withColumn(SUBTASK, subtask_of(F.col(HASH), parallelism, max_parallelism))

@@ -13,7 +13,7 @@ from headgate.source.base import Source
 from headgate.source.files import FilesSource
 from headgate.source.rate import RateSource
 from headgate.source.socket import SocketSource
-from headgate.spark.chain import add_key, apply_transforms, check_schema
+from headgate.spark.chain import add_key, add_time, apply_transforms, check_schema
 from headgate.spark.session import start_session
 from headgate_contract.errors import JobInvalid, LaunchFailed
 from headgate_contract.ids import VertexUid
@@ -47,6 +47,8 @@ def check_columns(plan: GraphPlan, schemas: Mapping[VertexUid, str], settings: S
                 task, way = plan.reader(source)
                 frame = apply_transforms(way.transforms, _empty(session, source, schema, empty))
                 check_schema(task.port(way), frame)
+                if way.time is not None:
+                    frame = add_time(way.time, frame)
                 add_key(task.port(way), frame, settings["parallelism.default"], settings["pipeline.max-parallelism"])
         finally:
             session.stop()

@@ -19,6 +19,7 @@ from headgate.job.tasks import Task, TaskInput
 from headgate.source.positions import PositionBook
 from headgate.spark.chain import (
     add_key,
+    add_time,
     apply_transforms,
     check_schema,
     finish_step,
@@ -82,6 +83,8 @@ class SparkEngine(Engine):
         schema = check_schema(port, frame)
         if way.port == 0:
             self._schemas[task.uid] = schema
+        if way.time is not None:
+            frame = add_time(way.time, frame)
         settings = self._setup.settings
         return add_key(port, frame, settings["parallelism.default"], settings["pipeline.max-parallelism"])
 

@@ -35,6 +35,7 @@ class StepClock:
 
     now_ms: int
     seed: int
+    watermark_ms: int | None = None
 
 
 class KeyedOperator(ABC):
@@ -227,6 +228,8 @@ class Keyed:
         """For each row of the batch, which of `keys` is its own."""
         self.now_ms = clock.now_ms
         """The driver's time at the batch's start: equal in every attempt."""
+        self.watermark_ms = clock.watermark_ms
+        """Event time up to which nothing more is expected, by the micro-batches before; None as long as unknown."""
         self._seed = clock.seed
         self._session = session
         self._states = states
@@ -268,6 +271,7 @@ class Untied:
 
     def __init__(self, clock: StepClock, states: SubtaskStates) -> None:
         self.now_ms = clock.now_ms
+        self.watermark_ms = clock.watermark_ms
         self.random = np.random.default_rng([clock.seed])
         self._states = states
 

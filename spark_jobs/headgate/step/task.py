@@ -6,14 +6,14 @@ import json
 import logging
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.job.graph import ArrowFunction
+from headgate.job.graph import ArrowFunction, EventTime
 from headgate.sink.base import Sink, SinkTask, SinkWriter
 from headgate.state.backends import backend_named
 from headgate.state.errors import ForeignKeyGroup
@@ -27,6 +27,9 @@ from headgate_contract.errors import BatchFailed
 from headgate_contract.ids import StreamName, VertexUid
 
 log = logging.getLogger(__name__)
+
+TIME = "__headgate_time"
+"""The column that carries when a record was made, in milliseconds since 1970."""
 
 ACK = pa.schema([pa.field("ack", pa.string())])
 
@@ -81,6 +84,8 @@ class StepTask:
     keyed: KeyedStage | None
     sinks: tuple[SinkStage, ...]
     clock: StepClock
+    time: EventTime | None = None
+    """The records tell how far event time has come: they have the column TIME."""
     finishing: bool = False
     """There are no records and none will come: each operator finishes, in every subtask."""
 
@@ -97,6 +102,8 @@ class StepAck:
     sinks: dict[str, list[dict[str, Any]]]
     operator_states: Changes = field(default_factory=dict)
     """What the subtask changed of them."""
+    latest_ms: int | None = None
+    """The latest time of its records."""
 
     def encode(self) -> str:
         return json.dumps(
@@ -107,6 +114,7 @@ class StepAck:
                 "version": self.version,
                 "sinks": self.sinks,
                 "operator_states": self.operator_states,
+                "latest_ms": self.latest_ms,
             }
         )
 
@@ -120,7 +128,8 @@ def run(task: StepTask, subtask: int, task_attempt: int, batches: Iterator[pa.Re
 
     Whatever fails, nothing of this attempt is left that another could take for its own."""
     writers = [(stage, stage.sink.writer(_sink_task(task, stage, subtask, task_attempt))) for stage in task.sinks]
-    batches = map(in_utc, batches)
+    times = _Times()
+    batches = map(in_utc, map(times.read, batches))
     try:
         if task.keyed is None:
             ack = _pass_through(subtask, writers, batches)
@@ -135,7 +144,22 @@ def run(task: StepTask, subtask: int, task_attempt: int, batches: Iterator[pa.Re
             except Exception as error:  # noqa: BLE001 - why the batch failed is what counts; what is left is swept later
                 log.warning("sink %s: what a failed batch staged is left for the next life: %s", stage.uid, error)
         raise
-    return ack
+    return replace(ack, latest_ms=times.latest_ms)
+
+
+class _Times:
+    """Reads when the records were made, which is no column of the author's."""
+
+    def __init__(self) -> None:
+        self.latest_ms: int | None = None
+
+    def read(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if TIME not in batch.schema.names:
+            return batch
+        latest = pc.max(batch.column(TIME)).as_py()
+        if latest is not None:
+            self.latest_ms = latest if self.latest_ms is None else max(self.latest_ms, latest)
+        return batch.drop_columns([TIME])
 
 
 def without_rows(schema: pa.Schema) -> pa.RecordBatch:

@@ -129,7 +129,8 @@ class CoordinatorBooks:
                 assert not self.ended, "a stream ends once"
                 if snapshot is not None:
                     completed = {slot.checkpoint for slot in self.completed}
-                    assert snapshot == max(completed), "a stream stops with its newest snapshot"
+                    newest = max([*completed, *(ref.id for ref in self.retained)])
+                    assert snapshot == newest, "a stream stops with its newest snapshot"
                     everything = completed | {group.id for group in self.carried}
                     assert {*self.noted, *action.committed} == everything, "all that completed is committed and noted"
             case FailStream():

@@ -26,7 +26,7 @@ from headgate.source.positions import FileListBook, PositionBook
 from headgate.state.key_groups import key_group, subtask_of
 from headgate.step import channel_files
 from headgate.step.operators import HASH
-from headgate.step.task import StepAck, StepTask, run, without_rows
+from headgate.step.task import TIME, StepAck, StepTask, run, without_rows
 from headgate_contract.errors import JobInvalid, StreamFailed
 from headgate_contract.ids import VertexUid
 
@@ -166,6 +166,8 @@ class StandInEngine(Engine):
 
 
 def _run(rows: pa.Table, task: StepTask) -> list[StepAck]:
+    if task.time is not None:
+        rows = rows.append_column(TIME, _milliseconds(rows.column(task.time.column)))
     if task.keyed is None or task.keyed.broadcast:
         return [run(task, 0, 0, iter(rows.to_batches()))]
     hashes = hash_keys(rows, task.keyed.keys)
@@ -173,6 +175,12 @@ def _run(rows: pa.Table, task: StepTask) -> list[StepAck]:
     parallelism, groups = task.keyed.parallelism, task.keyed.max_parallelism
     owners = subtask_of(key_group(hashes, groups), parallelism, groups)
     return [run(task, subtask, 0, iter(_rows_of(rows, owners, subtask))) for subtask in range(parallelism)]
+
+
+def _milliseconds(moments: pa.ChunkedArray) -> pa.ChunkedArray:
+    if pa.types.is_timestamp(moments.type):
+        moments = moments.cast(pa.timestamp("ms", moments.type.tz), safe=False)
+    return moments.cast(pa.int64())
 
 
 def _rows_of(rows: pa.Table, owners: npt.NDArray[np.int64], subtask: int) -> list[pa.RecordBatch]:

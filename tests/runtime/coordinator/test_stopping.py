@@ -17,7 +17,8 @@ from headgate.coordinator.messages import (
 from headgate.coordinator.policy import CheckpointOptions
 from headgate.coordinator.reasons import CheckpointFailureReason as Reason
 from headgate.testing.coordinators import CoordinatorHarness as World
-from headgate_contract.ids import CheckpointId, RequestId
+from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName
+from headgate_contract.snapshot import SnapshotKind, SnapshotRef
 
 EVERY_SECOND = CheckpointOptions(interval_ms=1000, timeout_ms=5000, tolerable_failures=5)
 
@@ -301,3 +302,59 @@ def test_f24_who_asks_after_the_end_is_told_so(event: Trigger | Cancel) -> None:
     world.tell(event)
     world.settle()
     assert refusals(world) == {"late": "the stream has ended"}
+
+
+LAST = SnapshotRef(
+    CheckpointId(7), SnapshotKind.SAVEPOINT, Generation(1), "savepoints/last-7-g1", 1, "00", SavepointName("last")
+)
+
+
+def ask_for_what_is_done(world: World) -> None:
+    """A life has completed the savepoint of a drain, and failed before it had ended; this one begins with that."""
+    reason = "drain was asked for"
+    asked = Trigger(request=RequestId("drain"), stop=True, already=LAST, at_its_end=True, reason=reason)
+    world.tell(asked)
+
+
+def test_f149_a_life_that_begins_with_what_a_drain_has_ended_with_ends_without_a_snapshot_that_could_fail() -> None:
+    world = World(EVERY_SECOND, retained=[LAST])
+    ask_for_what_is_done(world)
+    assert world.pending == []
+    world.settle()
+    assert world.ended
+    stopped = world.slots[-1]
+    assert isinstance(stopped, WriteStopped)
+    assert (stopped.snapshot, stopped.request, stopped.result["name"]) == (7, "drain", "last")
+
+
+def test_whoever_asked_for_a_stop_before_is_answered_by_the_end_that_is_there() -> None:
+    world = World(EVERY_SECOND, retained=[LAST])
+    world.begin()
+    world.request("stop", stop=True)
+    ask_for_what_is_done(world)
+    world.finish()
+    world.settle()
+    assert isinstance(answer(world, "drain"), WriteStopped)
+    other = answer(world, "stop")
+    assert isinstance(other, Reply)
+    assert (other.done, other.result["name"]) == (True, "last")
+
+
+def test_who_drained_is_told_of_no_failure_before_the_end_since_the_next_life_has_to_hear_of_it() -> None:
+    world = World(EVERY_SECOND, retained=[LAST])
+    world.begin()
+    ask_for_what_is_done(world)
+    actions = world.fail_batch()
+    assert any(isinstance(action, FailStream) for action in actions)
+    assert world.replies == {}
+
+
+def test_a_cancel_before_the_end_tells_who_drained_that_the_savepoint_is_there() -> None:
+    world = World(EVERY_SECOND, retained=[LAST])
+    world.begin()
+    ask_for_what_is_done(world)
+    world.cancel("cancel")
+    world.settle()
+    told = answer(world, "drain")
+    assert isinstance(told, Reply)
+    assert (told.done, told.result["name"]) == (True, "last")

@@ -54,6 +54,8 @@ class GraphWorld(LifeWorld):
         self.fails = 0
         self.says_last_words = False
         """In a drain `pair` says for each key that it has known it."""
+        self.event_times: list[int | None] = []
+        """How far event time had come, as each subtask of `number` was told with each element."""
         self.number_uid = "number"
         self.number_says_last_words = False
         """And `number`, likewise."""
@@ -79,11 +81,16 @@ class GraphWorld(LifeWorld):
     def plan(self) -> GraphPlan:
         job = headgate.Job("pairs")
         left, right = (
-            job.source(
-                side,
-                headgate.sources.files(
-                    str(self.base / side), format="parquet", schema=f"id BIGINT, {key} BIGINT", max_files_per_trigger=1
-                ),
+            self.timed(
+                job.source(
+                    side,
+                    headgate.sources.files(
+                        str(self.base / side),
+                        format="parquet",
+                        schema=f"id BIGINT, {key} BIGINT",
+                        max_files_per_trigger=1,
+                    ),
+                )
             ).key_by(key)
             for side, key in (("left", "key"), ("right", "k"))
         )
@@ -115,6 +122,7 @@ class GraphWorld(LifeWorld):
 
         def numbered(rows: pa.Table, keyed: Keyed) -> Any:
             time.sleep(self.slow_s)
+            self.event_times.append(keyed.watermark_ms)
             if self.fails and self.fails_at in rows.column("id").to_pylist():
                 self.fails -= 1
                 raise ValueError(f"{self.fails_at} is not good")

@@ -72,6 +72,8 @@ class LifeWorld:
         self.step_uid = "number"
         self.sink_uid = "out"
         self.former_uids: dict[str, Sequence[str]] = {}
+        self.delay_ms: int | None = None
+        """Where it is set, sources tell of event time: a record's id is when it was made."""
         self.state = pa.schema({"n": pa.int64()})
         self.operator_state: dict[str, str] = {}
         self.finish: Callable[[Keyed], Any] | None = None
@@ -96,8 +98,9 @@ class LifeWorld:
         source = headgate.sources.files(
             str(self.inputs), format="parquet", schema="id BIGINT, key BIGINT", max_files_per_trigger=2
         )
+        records = job.source(self.source_uid, source, former_uids=self._former(self.source_uid))
         numbered = (
-            job.source(self.source_uid, source, former_uids=self._former(self.source_uid))
+            self.timed(records)
             .key_by("key")
             .process(
                 self.step_uid,
@@ -114,6 +117,9 @@ class LifeWorld:
         numbered.sink(self.sink_uid, headgate.sinks.files(self.base / folder), former_uids=former)
         numbered.sink("console", headgate.sinks.console(1))
         return graph_plan(job)
+
+    def timed(self, records: headgate.Stream) -> headgate.Stream:
+        return records if self.delay_ms is None else records.with_watermark("id", self.delay_ms)
 
     def _former(self, uid: str) -> Sequence[str]:
         return self.former_uids.get(uid, ())

@@ -37,7 +37,7 @@ T = TypeVar("T")
 class Job:
     """The job, its coordinator, and what that wants done. Nothing happens by itself."""
 
-    def __init__(self, *, exactly_once: bool = True, **options: Any) -> None:
+    def __init__(self, *, exactly_once: bool = True, idle_after_ms: int | None = None, **options: Any) -> None:
         topology = Topology({S0: FROM_S0, S1: FROM_S1}, {A: (FROM_S0, FROM_S1), B: (A_TO_B,)}, {A: (A,), B: ()})
         start = {S0: {"next": 0}, S1: {"next": 0}}
         self.coordinator = GraphCoordinator(
@@ -50,6 +50,7 @@ class Job:
             started_ms=0,
             flow=Flow(topology, start, exactly_once=exactly_once),
             tasks=PARTS,
+            idle_after_ms={} if idle_after_ms is None else dict.fromkeys((S0, S1), idle_after_ms),
         )
         self.now = 0
         self.done: list[Action] = []
@@ -75,8 +76,8 @@ class Job:
         batch = Batch([f"{source}.{number}"], 1, 1, {"next": number}, {"next": number + 1})
         return BatchTaken(source=source) in self.tell(HandedOver(source=source, batch=batch))
 
-    def finish(self, task: VertexUid) -> list[Action]:
-        """The task is done with what it is at, and has handed it on."""
+    def finish(self, task: VertexUid, watermark_ms: int | None = None) -> list[Action]:
+        """The task is done with what it is at, and has handed it on; the records tell how far event time has come."""
         action = self.running.pop(task)
         made, staged = {}, {}
         if isinstance(action, RunElement):
@@ -85,7 +86,12 @@ class Job:
         versions = {task: {0: {"epoch": action.cut.epoch + 1}}}
         records = 1 if task == A and isinstance(action, RunElement) else 0
         result = BatchResult(
-            epoch=action.cut.epoch + 1, versions=versions, positions={}, staged=staged, records=records
+            epoch=action.cut.epoch + 1,
+            versions=versions,
+            positions={},
+            staged=staged,
+            records=records,
+            watermark_ms=watermark_ms,
         )
         return self.tell(ElementDone(task=task, result=result, made=made))
 

@@ -15,7 +15,7 @@ from headgate.coordinator.messages import (
 )
 from headgate.coordinator.reasons import CheckpointFailureReason as Reason
 from headgate.gate.messages import BatchTaken, FinishTask
-from headgate_contract.ids import CheckpointId, SavepointName
+from headgate_contract.ids import CheckpointId, SavepointName, VertexUid
 from tests.runtime.gate.graph_coordinating import A_TO_B, OUT_A, OUT_B, S0, S1, A, B, Job
 
 AT_A = {"state a", "sink out-a", "source s0", "source s1", "inputs a"}
@@ -190,3 +190,68 @@ def test_records_are_those_that_the_sources_have_handed_over(exactly_once: bool)
     job.acknowledge_all()
     (store,) = job.all(StoreSnapshot)
     assert store.cut.records == 3
+
+
+def event_time(job: Job, task: VertexUid) -> int | None:
+    return job.running[task].cut.watermark_ms
+
+
+def test_what_a_source_tells_of_event_time_counts_from_the_next_element_on_also_behind_the_next_task() -> None:
+    job = Job()
+    for _ in range(2):
+        job.hand_over(S0)
+        job.hand_over(S1)
+    for watermark in (10, 7):  # of s0, and of s1
+        assert event_time(job, A) is None
+        job.finish(A, watermark)
+    assert event_time(job, A) == 7
+    for _ in range(2):
+        assert event_time(job, B) is None, "what a had made before it knew"
+        job.finish(B)
+    job.finish(A, 20)
+    assert event_time(job, B) == 7
+    job.finish(A, 15)
+    job.run_dry()
+    assert job.coordinator.watermark_ms == 15
+
+
+def test_a_checkpoint_has_of_event_time_what_its_tasks_had_been_told() -> None:
+    job = Job(overtakes_after_ms=0)
+    for source, watermark in ((S0, 10), (S1, 7)):
+        job.hand_over(source)
+        job.finish(A, watermark)
+    job.trigger()
+    at_a = job.take_of(1, lambda take: "inputs a" in take.parts)
+    assert at_a.watermarks == {
+        "passed": 7,
+        "inputs": {"s0->a": {"ms": 10, "idle": False}, "s1->a": {"ms": 7, "idle": False}},
+    }
+    at_b = job.take_of(1, lambda take: "inputs b" in take.parts)
+    assert at_b.watermarks == {"passed": None, "inputs": {"a->b": {"ms": None, "idle": False}}}
+    assert at_b.in_flight["a->b"][-1] == {"watermark_ms": 7}, "told behind the two micro-batches"
+
+
+def test_a_silent_source_holds_up_nobody_and_is_waited_for_again_when_it_speaks() -> None:
+    job = Job(idle_after_ms=100)
+    job.hand_over(S0)
+    job.hand_over(S1)
+    job.finish(A, 10)
+    job.wait(500)  # a is at the record of s1, which is not silent therefore
+    job.finish(A, 3)
+    job.run_dry()
+    assert job.coordinator.watermark_ms == 3
+    job.hand_over(S0)
+    job.wait(99)
+    job.finish(A, 12)
+    job.run_dry()
+    assert job.coordinator.watermark_ms == 3
+    assert job.coordinator.next_deadline() == job.now + 1
+    job.wait(1)
+    job.run_dry()
+    assert job.coordinator.watermark_ms == 12
+    job.hand_over(S1)
+    job.finish(A, 12)
+    job.hand_over(S0)
+    job.finish(A, 30)
+    job.run_dry()
+    assert job.coordinator.watermark_ms == 12

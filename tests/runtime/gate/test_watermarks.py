@@ -68,5 +68,13 @@ def test_watermarks_are_values() -> None:
     before = Watermarks.of([channel("a"), channel("b")])
     after = before.after(channel("a"), Watermark(5)).after(channel("b"), Watermark(7))
     assert before.passed is None
-    assert (after.passed, after.news_since(before)) == (5, Watermark(5))
-    assert after.news_since(after) is None
+    assert (after.passed, after.news_since(before)) == (5, (Watermark(5),))
+    assert after.news_since(after) == ()
+
+
+def test_f190_those_behind_are_told_of_both_when_the_last_input_that_was_waited_for_becomes_idle() -> None:
+    before = Watermarks({channel("a"): 5, channel("b"): 9}, frozenset([channel("b")]), 5)
+    idle = before.after(channel("a"), Watermark(None))
+    assert idle.news_since(before) == (Watermark(9), Watermark(None))
+    back = idle.after(channel("b"), Watermark(9))
+    assert back.news_since(idle) == (Watermark(9),), "it is waited for again"

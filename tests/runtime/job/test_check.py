@@ -248,6 +248,21 @@ ON_SPARK: dict[str, tuple[str, str, str]] = {
         "",
         "",
     ),
+    "event time": (
+        f'{HEAD}rows.with_watermark("at", "5 s").transform(lambda df: df.select("who", "at")){COUNT}',
+        "",
+        "",
+    ),
+    "event time that is dropped": (
+        f'{HEAD}rows.with_watermark("at", "5 s").transform(lambda df: df.select("who")){COUNT}',
+        "with_watermark: there is no column 'at' before the step; keep it in the transforms; there are who",
+        "",
+    ),
+    "event time that is none": (
+        f'{HEAD}rows.with_watermark("who", "5 s"){COUNT}',
+        "with_watermark: the column 'who' is of type string; make a timestamp of it in a transform, or a bigint of",
+        "",
+    ),
     "a backtick in a name": (
         f"{HEAD}rows.transform(lambda df: df.withColumnRenamed('who', 'w`o.')){COUNT}".replace('"who")', '"w`o.")'),
         "",

@@ -10,6 +10,7 @@ import pytest
 
 import headgate
 from headgate.gate.elements import ChannelId
+from headgate.job.graph import EventTime
 from headgate.job.graph_description import describe_graph
 from headgate.job.job import KeyedStream, Stream
 from headgate.job.tasks import GraphPlan, Task, graph_plan
@@ -204,6 +205,16 @@ REFUSED: dict[str, tuple[Callable[[headgate.Job], object], str]] = {
         lambda job: source(job).union(source(headgate.Job("k"), "b")),
         "the other stream belongs to job 'k'",
     ),
+    "a watermark behind a step": (
+        lambda job: out(
+            counted(source(job)).with_watermark("at", "5 s").key_by("key").aggregate("n", n=headgate.count())
+        ),
+        "with_watermark behind 'counts' of job 'j' stands behind another task",
+    ),
+    "a watermark that is no time": (
+        lambda job: source(job).with_watermark("at", "soon"),
+        "with_watermark behind 's': delay: 'soon' is not a duration",
+    ),
     "keys of another number": (
         lambda job: source(job).key_by("a", "b").connect(source(job, "t").key_by("a")),
         "connect: 's' has the keys a, b and 't' a",
@@ -260,6 +271,21 @@ def test_where_there_is_more_than_one_chain_every_way_into_a_task_is_a_channel(w
     plan = graph_plan(job)
     assert not plan.is_linear
     assert all(way.channel is not None for task in plan.tasks for way in task.inputs)
+
+
+def test_each_source_before_a_watermark_tells_of_event_time() -> None:
+    def build(job: headgate.Job) -> None:
+        both = source(job, "a").union(source(job, "b")).with_watermark("at", "5 s", idle_after=60_000)
+        out(counted(both.transform(lambda frame: frame).union(source(job, "c"))))
+
+    (task,) = plan_of(build).tasks
+    assert {way.producer: way.time for way in task.inputs} == {
+        "a": EventTime("at", 5_000, 60_000),
+        "b": EventTime("at", 5_000, 60_000),
+        "c": None,
+    }
+    (shown,) = describe_graph(plan_of(build), Settings({}))["tasks"]
+    assert shown["inputs"][0]["watermark"] == {"column": "at", "delay": "5 s", "idle_after": "1 min"}
 
 
 def test_the_description_tells_what_a_barrier_does_at_each_task_and_channel() -> None:

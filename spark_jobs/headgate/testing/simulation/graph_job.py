@@ -36,6 +36,13 @@ class GraphJob:
     capacity: int
     """Of a channel, in micro-batches."""
     exactly_once: bool
+    timed: frozenset[VertexUid] = frozenset()
+    """The sources that tell of event time: of a record its number."""
+    idle_after_ms: int | None = None
+
+    def watermark(self, source: VertexUid, position: int) -> int | None:
+        """What a source has told up to there."""
+        return position - 2 if source in self.timed and position else None
 
     @property
     def tasks(self) -> tuple[VertexUid, ...]:
@@ -101,12 +108,15 @@ def random_graph(chance: random.Random) -> GraphJob:
         sources.update({id.producer: id for id in own})
         inputs[task] = (*own, *(ChannelId(producer, task) for producer in behind))
     read = {id.producer for ids in inputs.values() for id in ids}
+    timed = chance.choice([0, 0.5, 1])
     return GraphJob(
         topology=Topology(sources, inputs, {task: (task,) if task in read else () for task in inputs}),
         records=chance.randint(8, 24),
         batch=chance.randint(1, 5),
         capacity=chance.randint(1, 4),
         exactly_once=chance.random() < 0.75,
+        timed=frozenset(source for source in sources if chance.random() < timed),
+        idle_after_ms=chance.choice([None, 5, 100]),
     )
 
 

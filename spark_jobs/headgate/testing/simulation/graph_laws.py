@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from headgate.coordinator.cut import least
 from headgate.testing.simulation.database import Database, Row
 from headgate.testing.simulation.disk import Disk
 from headgate.testing.simulation.graph_job import GraphJob, Records, handed_on, of_source, sink_of
@@ -31,6 +32,8 @@ class GraphLaws(Laws):
         self.databases = databases
         self.in_flight = 0
         """Snapshots with a micro-batch in flight."""
+        self.event_times = 0
+        """Tasks in snapshots that had been told how far event time has come."""
         first = next(iter(databases.values()))
         super().__init__(disk, first, steps, job.records * len(job.topology.sources), 1)
         self._sources = frozenset(job.topology.sources)
@@ -42,7 +45,13 @@ class GraphLaws(Laws):
 
     def seen(self) -> Counter[str]:
         kind = "exactly once" if self.job.exactly_once else "at least once"
-        return Counter({f"graph: {kind}": 1, "graph: snapshots with batches in flight": self.in_flight})
+        return Counter(
+            {
+                f"graph: {kind}": 1,
+                "graph: snapshots with batches in flight": self.in_flight,
+                "graph: tasks in snapshots that know the event time": self.event_times,
+            }
+        )
 
     def _last_words(self, own: Sequence[str]) -> list[Row]:
         return []  # the tasks have nothing to finish
@@ -67,10 +76,30 @@ class GraphLaws(Laws):
                     held.update(self._read(ref, snapshot, metadata, handle))
             self._compare(f"snapshot {snapshot.id}: {task}", states[task] + held, wanted)
         self.in_flight += found_in_flight
+        if self.job.exactly_once:
+            self._check_event_time(metadata, f"snapshot {snapshot.id}")
         for task in self.job.tasks:
             rows = self._rows(self.lineage(snapshot.id), task, f"snapshot {snapshot.id}")
             if rows != states[task]:
                 raise LawBroken(f"snapshot {snapshot.id}: {task} has said {rows - states[task]} too much")
+
+    def _check_event_time(self, metadata: SnapshotMetadata, what: str) -> None:
+        """Of event time, too, nothing is lost between two tasks, and nothing told that belongs behind the cut."""
+        for task, state in metadata.tasks.items():
+            for id in self.job.topology.inputs[task]:
+                held = state.inputs[str(id)]
+                told = [each.watermark_ms for each in held.in_flight if not each.files]
+                level = max((ms for ms in (held.watermark_ms, *told) if ms is not None), default=None)
+                if id in self.job.topology.sources.values():
+                    wanted = self.job.watermark(id.producer, int(metadata.sources[id.producer].position["next"]))
+                else:
+                    wanted = metadata.tasks[id.producer].watermark_ms
+                if level != wanted:
+                    raise LawBroken(f"{what}: by {id} the event time {level} is told, and it is {wanted}")
+            levels = [held.watermark_ms for held in state.inputs.values()]
+            if self.job.idle_after_ms is None and state.watermark_ms != least(levels):
+                raise LawBroken(f"{what}: {task} has the event time {state.watermark_ms}, its inputs {levels}")
+            self.event_times += state.watermark_ms is not None
 
     def _compare(self, what: str, found: Records, wanted: Records) -> None:
         lost, more = wanted - found, found - wanted

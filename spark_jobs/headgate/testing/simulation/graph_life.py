@@ -165,6 +165,7 @@ class GraphLife(SimulatedLife):
             participants=frozenset(name for task, own in parts.items() for name in own.all(task)),
             flow=flow,
             tasks=parts,
+            idle_after_ms={source: idle for source in self.job.timed if (idle := self.job.idle_after_ms) is not None},
         )
 
     def has_read_all(self) -> bool:
@@ -246,6 +247,7 @@ class GraphLife(SimulatedLife):
             positions={},
             staged={sink_of(task): (dict(staged),)},
             records=len(records) if is_fed else 0,
+            watermark_ms=self.job.watermark(action.channel.producer, batch.after["next"]) if batch.after else None,
         )
         made: dict[VertexUid, Batch] = {}
         for producer in self.job.topology.ends[task]:

@@ -1,0 +1,93 @@
+"""How far event time has come: told by sources, through channels, and from one life to the next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headgate.recovery.fetch import SnapshotFiles
+from headgate.step.operators import Keyed
+from headgate_contract.ids import VertexUid
+from headgate_contract.snapshot import SnapshotMetadata
+from jobs.running_number import number
+from tests.runtime.driver.graph_world import GraphWorld
+from tests.runtime.driver.life_world import LifeWorld
+from tests.runtime.driver.waiting import until
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def newest(world: LifeWorld) -> SnapshotMetadata:
+    return SnapshotFiles(world.store, world.catalogue.snapshots[-1]).metadata()
+
+
+def test_a_step_is_told_what_the_micro_batches_before_have_brought_less_the_delay(tmp_path: Path) -> None:
+    seen: list[tuple[int, int | None]] = []
+
+    def watching(rows: pa.Table, keyed: Keyed) -> Any:
+        seen.append((min(rows.column("id").to_pylist()) // 40, keyed.watermark_ms))
+        return number(rows, keyed)
+
+    world = LifeWorld(tmp_path, watching)
+    world.delay_ms = 5
+    world.write(4)  # two files, and so forty records, a micro-batch
+    life = world.begin()
+    life.read_all()
+    assert life.stop() is None
+    assert set(seen) == {(0, None), (1, 39 - 5 - 1)}
+    assert newest(world).watermark_ms == 79 - 5 - 1
+
+    seen.clear()
+    world.write(2)
+    life = world.begin()
+    life.read_all()
+    assert life.heart.progress.watermark_ms == 119 - 5 - 1
+    assert life.stop() is None
+    assert set(seen) == {(2, 79 - 5 - 1)}, "as the snapshot has it"
+    world.check_output()
+
+
+def test_event_time_goes_through_channels_and_from_one_life_to_the_next(tmp_path: Path) -> None:
+    world = GraphWorld(tmp_path)
+    world.delay_ms = 0
+    world.write(3)
+    life = world.begin()
+    life.read_all()
+    assert life.stop() is None
+    metadata = newest(world)
+    assert metadata.watermark_ms == 59 - 1, "the least of the two: the ids on the right are higher by a million"
+    assert {uid: task.watermark_ms for uid, task in metadata.tasks.items()} == {"pair": 58, "number": 58}
+    right = metadata.tasks[VertexUid("pair")].inputs["right->pair"]
+    assert (right.watermark_ms, right.idle, right.in_flight) == (1_000_059 - 1, False, ())
+
+    world.event_times.clear()
+    world.write_to("left", 2)
+    life = world.begin()
+    life.read_all()
+    assert life.stop() is None
+    assert world.event_times[0] == 58
+    assert sorted(set(filter(None, world.event_times))) in ([58], [58, 78], [58, 78, 98])
+    assert newest(world).watermark_ms == 98
+    world.check_output()
+
+
+def test_what_unaligned_barriers_have_overtaken_of_event_time_is_told_after_a_restore(tmp_path: Path) -> None:
+    world = GraphWorld(tmp_path)
+    world.delay_ms = 0
+    world.slow_s = 0.05
+    world.settings |= {
+        "execution.checkpointing.unaligned.enabled": "true",
+        "restart-strategy.type": "fixed-delay",
+        "restart-strategy.fixed-delay.delay": "50 ms",
+    }
+    world.write(6)
+    world.fails_at, world.fails = 70, 1
+    life = world.begin()
+    until(lambda: world.fails == 0 or life.error, "it fails")
+    life.read_all()
+    assert life.stop() is None
+    assert newest(world).watermark_ms == 118
+    world.check_output()
