@@ -58,7 +58,7 @@ FULL = 8
 """How many micro-batches the channel before the slow step holds when it is full."""
 FAST_S, SLOW_S = "0.05", "1"
 THIRD = 1 / 3
-PATIENCE_S = 180.0
+PATIENCE_S = 600.0
 
 
 @dataclass

@@ -32,7 +32,9 @@ class JobShape:
     operator_states: Mapping[VertexUid, Mapping[str, OperatorStateKind]] = field(default_factory=dict)
     """Those that each keyed vertex declares."""
     channels: AbstractSet[str] | None = None
-    """Between tasks, `producer->consumer`; None if the plan does not tell."""
+    """Those that are written, `producer->consumer`; None if the plan does not tell."""
+    without_channel_state: CheckpointId | None = None
+    """Of this one, what is in flight is left behind: somebody has said so."""
 
     @classmethod
     def of(cls, plan: Mapping[str, Any], settings: Settings) -> JobShape:
@@ -51,6 +53,7 @@ class JobShape:
                 if (declared := each.get("operator_state"))
             },
             channels=set(plan["channels"]) if "channels" in plan else None,
+            without_channel_state=settings["execution.checkpointing.recover-without-channel-state.checkpoint-id"],
         )
 
 
@@ -146,6 +149,8 @@ def _renamed(channel: str, former: Mapping[VertexUid, VertexUid]) -> str:
 
 def _in_flight(metadata: SnapshotMetadata, job: JobShape) -> Misfit | None:
     """Records on their way through a channel that the job does not have would never come to anybody."""
+    if metadata.id == job.without_channel_state:
+        return None
     for task in metadata.tasks.values():
         for channel, held in task.inputs.items():
             batches = sum(bool(element.files) for element in held.in_flight)

@@ -205,7 +205,7 @@ IN_FLIGHT = TaskState(
 )
 
 
-def with_channels(*channels: str, former: dict[str, str] | None = None) -> Fit:
+def with_channels(*channels: str, former: dict[str, str] | None = None, without: CheckpointId | None = None) -> Fit:
     shape = JobShape(
         max_parallelism=TAKEN.max_parallelism,
         keyed=set(TAKEN.vertices),
@@ -213,6 +213,7 @@ def with_channels(*channels: str, former: dict[str, str] | None = None) -> Fit:
         sinks={VertexUid("out")},
         former={VertexUid(old): VertexUid(new) for old, new in (former or {}).items()},
         channels=set(channels),
+        without_channel_state=without,
     )
     return fit(replace(TAKEN, tasks={VertexUid("b"): IN_FLIGHT}), shape, frozenset())
 
@@ -223,6 +224,11 @@ def test_what_is_in_flight_in_a_channel_that_the_job_has_not_is_never_left_behin
     assert refusal is not None
     assert "1 micro-batches in flight in a->b" in str(refusal)
     assert "savepoint" in str(refusal)
+
+
+def test_f140_what_somebody_has_said_is_to_be_left_behind_of_this_checkpoint_needs_no_channel() -> None:
+    assert with_channels("c->b", without=TAKEN.id).refusal(()) is None
+    assert with_channels("c->b", without=TAKEN.id.next()).refusal(()) is not None
 
 
 def test_a_channel_is_found_under_the_uids_that_its_ends_have_now() -> None:

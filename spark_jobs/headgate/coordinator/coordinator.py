@@ -168,6 +168,8 @@ class Coordinator:
             return refusal(trigger.request, why_not)
         if trigger.keep is not None:
             self.store.spared.add(trigger.keep)
+        if trigger.at_its_end and trigger.already is not None:
+            self.store.spared.add(trigger.already.id)
         if self.stop is not None:
             return self.stop.join(trigger)
         return self._begin_to_stop(trigger, now_ms) if trigger.stop else self._submit(trigger, now_ms)
@@ -241,7 +243,9 @@ class Coordinator:
         if stop.begins_to_finish():
             self.busy = True
             self._held_up.begin(stop.trigger, "the operators had not finished", now_ms)
-            return self._finish()
+            finishing = self._finish()
+            if self.busy:
+                return finishing
         stop.barrier_waits = False
         return self._barrier(stop.trigger, now_ms)
 

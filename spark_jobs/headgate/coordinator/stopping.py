@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from headgate.coordinator.messages import Action, FailStream, Reply, Trigger, WriteStopped, refusal, result_of
-from headgate_contract.ids import CheckpointId, RequestId
+from headgate_contract.ids import CheckpointId
 from headgate_contract.snapshot import SnapshotRef
 
 
@@ -14,7 +14,7 @@ class Stop:
     """The stream's end with a last snapshot: asked for, then its barrier, then its slot, then its commit."""
 
     trigger: Trigger
-    also: list[RequestId] = field(default_factory=list)
+    also: list[Trigger] = field(default_factory=list)
     """Whoever asked for a stop while this one was under way: its end answers them all."""
     barrier_waits: bool = True
     """Its barrier has not passed."""
@@ -36,25 +36,24 @@ class Stop:
         """Somebody else asks for the same: its end answers them."""
         if trigger.at_its_end and self.barrier_waits and not self.trigger.is_savepoint:
             self.trigger, trigger = trigger, self.trigger  # the end is there, without a snapshot that could fail
-        self.also += [trigger.request] if trigger.request else []
+        self.also.append(trigger)
         return []
 
     def done(self, committed: tuple[CheckpointId, ...], snapshot: SnapshotRef) -> list[Action]:
         """All is committed: say so in the log, and answer."""
-        told = result_of(self.trigger.already or snapshot)
         stopped = WriteStopped(
             reason=self.trigger.reason or "stop was asked for",
             committed=committed,
             snapshot=snapshot.id,
             request=self.trigger.request,
-            result=told,
-            also=tuple(Reply(request=other, done=True, result=told) for other in self.also),
+            result=result_of(self.trigger.already or snapshot),
+            also=_answers(self.also, snapshot),
         )
         return [stopped]
 
     def failed(self, why: str) -> list[Action]:
         """Its snapshot came to nothing: the others are told, as is the one who asked first."""
-        return [reply for other in self.also for reply in refusal(other, why)]
+        return [reply for other in self.also for reply in refusal(other.request, why)]
 
     def no_way_back(self, why: str) -> FailStream | None:
         """Its snapshot came to nothing: how the stream ends, if it cannot go on with the state that there is now."""
@@ -63,16 +62,15 @@ class Stop:
         )
 
     @property
-    def _asked(self) -> list[RequestId]:
-        return [other for other in (self.trigger.request, *self.also) if other is not None]
+    def _asked(self) -> list[Trigger]:
+        return [self.trigger, *self.also]
 
     def kept_promises(self) -> tuple[Reply, ...]:
         """A cancel overtakes it: what those who asked are told once that is in the log, if the snapshot is there."""
         complete = self.trigger.already if self.trigger.at_its_end else self.snapshot
         if complete is None:
             return ()
-        told = result_of(complete)
-        return tuple(Reply(request=other, done=True, result=told) for other in self._asked)
+        return _answers(self._asked, complete)
 
     def overtaken(self, why: str, *, failed: bool) -> list[Action]:
         """The stream ends otherwise than those wanted who had asked: what they are told of it at once."""
@@ -84,4 +82,14 @@ class Stop:
         if self.finishing:  # the next life finds who asked still waiting, and takes in nothing before the end
             return []
         asked = self._asked if failed else []  # after a cancel they are told that it is there
-        return [reply for other in asked for reply in refusal(other, f"{why}; {self.snapshot} is complete")]
+        told = f"{why}; {self.snapshot} is complete"
+        return [reply for other in asked for reply in refusal(other.request, told)]
+
+
+def _answers(asked: list[Trigger], snapshot: SnapshotRef) -> tuple[Reply, ...]:
+    """To each: what the stream has ended with, or what an earlier life had completed for them."""
+    return tuple(
+        Reply(request=each.request, done=True, result=result_of(each.already or snapshot))
+        for each in asked
+        if each.request is not None
+    )

@@ -18,7 +18,7 @@ from headgate.driver.steps import batch_of
 from headgate.gate.coordinator import GraphCoordinator, TaskParts
 from headgate.gate.elements import Batch, ChannelId, Data, Watermark
 from headgate.gate.flow import Flow, Topology
-from headgate.gate.messages import BatchTaken, ElementDone, FinishTask, HandedOver, RunElement
+from headgate.gate.messages import BatchTaken, ElementDone, FinishTask, HandedOver, RunElement, SourcesRun
 from headgate.gate.watermarks import Watermarks
 from headgate.job.tasks import GraphPlan, Task
 from headgate_contract.ids import VertexUid
@@ -54,7 +54,7 @@ class GraphRunning(Running):
             topology,
             restored.cut.positions,
             exactly_once=self._exactly_once,
-            watermarks=watermarks_of(topology, restored.tasks),
+            watermarks=watermarks_of(topology, restored.tasks, restored.cut.watermark_ms),
             in_flight=in_flight_of(topology, restored.tasks),
         )
         own = {each.name: getattr(plain, each.name) for each in fields(plain) if each.init}
@@ -67,6 +67,7 @@ class GraphRunning(Running):
         for thread in self._threads:
             thread.start()
         self._engine.begin({uid: dict(position) for uid, position in self._reached.items()}, self._on_batch)
+        self.loop.post(SourcesRun())
 
     def perform(self, action: FinishOperators | TaskAction) -> None:
         match action:
@@ -112,7 +113,7 @@ class GraphRunning(Running):
         while (action := work.get()) is not None and not self._closed:
             try:
                 done = self._finish(task, action) if isinstance(action, FinishTask) else self._run(task, action)
-            except Exception as error:  # noqa: BLE001 - the stream fails of it, and says so
+            except BaseException as error:  # noqa: BLE001 - the stream fails of it, and says so
                 self.failed(f"task {task.uid} failed", error)
                 return
             self.loop.post(done)
@@ -206,9 +207,12 @@ def in_flight_of(topology: Topology, tasks: Mapping[VertexUid, TaskState]) -> di
     return {id: [_element(each) for each in _held(tasks, id).in_flight] for id in ids}
 
 
-def watermarks_of(topology: Topology, tasks: Mapping[VertexUid, TaskState]) -> dict[VertexUid, Watermarks]:
-    """How far the inputs of each task that the snapshot knows had come."""
-    return {uid: _watermarks(ids, tasks[uid]) for uid, ids in topology.inputs.items() if uid in tasks}
+def watermarks_of(
+    topology: Topology, tasks: Mapping[VertexUid, TaskState], everywhere_ms: int | None
+) -> dict[VertexUid, Watermarks]:
+    """How far the inputs of each task had come; one that the snapshot does not know is as far as all of them were."""
+    unknown = TaskState({}, everywhere_ms)
+    return {uid: _watermarks(ids, tasks.get(uid, unknown)) for uid, ids in topology.inputs.items()}
 
 
 def _held(tasks: Mapping[VertexUid, TaskState], channel: ChannelId) -> InputState:
@@ -227,4 +231,5 @@ def _watermarks(channels: tuple[ChannelId, ...], state: TaskState) -> Watermarks
     """Inputs that the snapshot does not know have told of nothing yet."""
     held = {id: state.inputs.get(str(id), InputState()) for id in channels}
     idle = frozenset(id for id, each in held.items() if each.idle)
-    return Watermarks({id: each.watermark_ms for id, each in held.items()}, idle, state.watermark_ms)
+    levels = {id: each.watermark_ms for id, each in held.items()}
+    return Watermarks(levels, idle, state.watermark_ms, told_idle=len(idle) == len(channels))

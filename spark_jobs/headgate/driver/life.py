@@ -253,8 +253,8 @@ class Life:
         )
         self._made = True
         self._running.attach(self._loop)
+        self._ear.first_look(setup.restored)  # who wants the stream to end is heard before anything else can happen
         self._loop.start()
-        self._ear.first_look(setup.restored)  # who wants the stream to end is heard before a micro-batch can fail again
         self._post_stop()
         spare_collector()
         setup.points.reach("before-seed")

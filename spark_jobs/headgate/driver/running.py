@@ -49,7 +49,7 @@ class Running(ABC):
         self._engine = means.engine
         self._steps = means.steps
         self._loop: CoordinatorLoop | None = None
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         """What a step has failed with."""
 
     @abstractmethod
@@ -81,10 +81,11 @@ class Running(ABC):
         assert self._loop is not None
         return self._loop
 
-    def failed(self, what: str, error: Exception) -> None:
+    def failed(self, what: str, error: BaseException) -> None:
         self.error = self.error or error  # what follows from it is not the cause
         gone = self._engine.failure()  # then the error is only how the step has noticed
-        self.loop.post(BatchFailed(cause=gone or f"{what}: {error}"))
+        said = f"{error}" if isinstance(error, Exception) else f"{type(error).__name__}: {error}"
+        self.loop.post(BatchFailed(cause=gone or f"{what}: {said}"))
 
     def note(self, records: int) -> None:
         """One more micro-batch of the sources is behind the stream."""

@@ -18,7 +18,7 @@ from headgate.coordinator.messages import Action, Event, NotifyAborted, Stored, 
 from headgate.coordinator.reasons import CheckpointFailureReason
 from headgate.gate.elements import Barrier, Batch, Data, EndOfInput, Json, Watermark
 from headgate.gate.flow import Ended, Flow, InFlight, Passed, Refused, Run, Told
-from headgate.gate.messages import BatchTaken, ElementDone, FinishTask, HandedOver, RunElement, SourceEnded
+from headgate.gate.messages import BatchTaken, ElementDone, FinishTask, HandedOver, RunElement, SourceEnded, SourcesRun
 from headgate.gate.watermarks import Watermarks
 from headgate_contract.ids import CheckpointId, VertexUid
 
@@ -71,7 +71,8 @@ class GraphCoordinator(Coordinator):
         self._known: dict[tuple[CheckpointId, VertexUid], Watermarks] = {}
         """At the barriers that have passed a task, and not all that they have overtaken is known."""
         self._heard_ms: dict[VertexUid, int | None] = dict.fromkeys(self.idle_after_ms)
-        """When each of them was heard of last, on the clock of the turns."""
+        """Since when each of them has been silent, on the clock of the turns."""
+        self._sources_run = False
         self._told_idle: set[VertexUid] = set()
         self._finishing: deque[VertexUid] = deque()
         """The tasks whose operators have still to finish, in order."""
@@ -102,6 +103,9 @@ class GraphCoordinator(Coordinator):
         match event:
             case HandedOver(source=source, batch=batch):
                 self._offered[source] = batch
+                return []
+            case SourcesRun():
+                self._sources_run = True
                 return []
             case SourceEnded(source=source):
                 return self._follow(self.flow.put(source, EndOfInput(), now_ms), now_ms)
@@ -146,7 +150,7 @@ class GraphCoordinator(Coordinator):
 
     def _look_for(self, source: VertexUid, now_ms: int) -> list[Action]:
         """Whether it has become idle."""
-        if source in self._offered or not self.flow.is_silent(source):
+        if not self._sources_run or source in self._offered or not self.flow.is_silent(source):
             self._told_idle.discard(source)
             self._heard_ms[source] = None
         elif self._heard_ms[source] is None:

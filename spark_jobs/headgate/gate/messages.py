@@ -22,6 +22,11 @@ class HandedOver(TaskEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SourcesRun(TaskEvent):
+    """All sources have begun: from now on who is silent may be idle."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class SourceEnded(TaskEvent):
     """A bounded source has handed over all that it has."""
 

@@ -21,6 +21,7 @@ from headgate.job.plan import describe
 from headgate.job.tasks import GraphPlan, graph_plan
 from headgate.source.files import FilesSource
 from headgate.spark.tuning import spark_settings
+from headgate_contract.durations import Duration
 from headgate_contract.errors import BadConfiguration, HeadgateError
 from headgate_contract.settings import Settings
 
@@ -66,6 +67,7 @@ def _check(path: Path, settings: Settings) -> Verdict:
     spark_settings(settings)
     _check_columns(plan, settings, warnings)
     _warn_of_paths(plan, warnings)
+    _warn_of_idleness(plan, settings, warnings)
     if settings["execution.checkpointing.interval"] is None:
         warnings.append(
             "checkpointing is off (execution.checkpointing.interval is not set): after a failure the stream starts "
@@ -100,6 +102,17 @@ def _warn_of_paths(plan: GraphPlan, warnings: list[str]) -> None:
         if isinstance(source, FilesSource) and "://" not in source.path and not Path(source.path).expanduser().is_dir():
             absolute = Path(source.path).expanduser().absolute()
             warnings.append(f"the source folder {absolute} does not exist yet: create it before the stream is started")
+
+
+def _warn_of_idleness(plan: GraphPlan, settings: Settings, warnings: list[str]) -> None:
+    pace = settings["headgate.trigger-interval"]
+    for source in plan.sources:
+        time = plan.reader(source.uid)[1].time
+        if time is not None and time.idle_after_ms is not None and time.idle_after_ms <= pace:
+            warnings.append(
+                f"source {source.uid} counts as idle after {Duration(time.idle_after_ms)}, and hands over every "
+                f"{pace} at most (headgate.trigger-interval): it would be idle between two micro-batches"
+            )
 
 
 def main() -> int:

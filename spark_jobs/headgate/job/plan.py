@@ -23,7 +23,7 @@ def describe(plan: GraphPlan, settings: Settings) -> dict[str, Any]:
     return {
         "job": plan.job,
         "vertices": vertices,
-        "channels": [str(channel) for channel in plan.channels],
+        "channels": [str(channel) for channel in plan.channels if plan.written(channel)],
         "sources": {source.uid: source.source.describe() for source in plan.sources},
         "sinks": {
             end.vertex.uid: {

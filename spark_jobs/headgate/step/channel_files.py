@@ -6,6 +6,7 @@ one attempt at one subtask, so no two attempts ever write one file.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,7 +30,8 @@ class ChannelFiles:
 
     def writer(self, task: SinkTask) -> SinkWriter:
         identity = f"g{task.generation}.r{task.restart}.e{task.epoch}.a{task.attempt}.s{task.subtask}"
-        return _Writer(Path(self.directory) / f"{identity}.t{task.task_attempt}.{task.sink}.arrow")
+        unique = f"t{task.task_attempt}.{uuid.uuid4().hex}"  # also beside what another stream's snapshot has brought
+        return _Writer(Path(self.directory) / f"{identity}.{unique}.{task.sink}.arrow")
 
 
 class _Writer(SinkWriter):

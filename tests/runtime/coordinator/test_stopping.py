@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from headgate.coordinator.messages import (
@@ -10,6 +12,7 @@ from headgate.coordinator.messages import (
     Committed,
     FailStream,
     Reply,
+    StoreSnapshot,
     TakeSnapshot,
     Trigger,
     WriteStopped,
@@ -354,6 +357,32 @@ def test_a_cancel_before_the_end_tells_who_drained_that_the_savepoint_is_there()
     world.begin()
     ask_for_what_is_done(world)
     world.cancel("cancel")
+    world.settle()
+    told = answer(world, "drain")
+    assert isinstance(told, Reply)
+    assert (told.done, told.result["name"]) == (True, "last")
+
+
+def test_what_the_stream_ends_with_is_not_retired_by_a_checkpoint_that_was_under_way() -> None:
+    first = replace(LAST, kind=SnapshotKind.CHECKPOINT, name=None, folder="chk-7")
+    world = World(replace(EVERY_SECOND, retained=1), retained=[first])
+    world.pass_time(1000)
+    assert world.pending == [8]
+    reason = "stop was asked for"
+    world.tell(Trigger(request=RequestId("stop"), stop=True, already=first, at_its_end=True, reason=reason))
+    world.complete(8)
+    world.settle()
+    stored = world.slots[0]
+    assert isinstance(stored, StoreSnapshot)
+    assert stored.retires == ()
+
+
+def test_who_joins_a_stop_is_told_of_what_an_earlier_life_has_completed_for_them() -> None:
+    world = World(EVERY_SECOND, retained=[LAST])
+    world.request("stop", stop=True)
+    assert world.pending == [8], "its barrier has passed"
+    ask_for_what_is_done(world)
+    world.complete(8)
     world.settle()
     told = answer(world, "drain")
     assert isinstance(told, Reply)

@@ -52,6 +52,8 @@ class GraphWorld(LifeWorld):
         self.fails_at = -1
         """The id at which `number` fails, `fails` times."""
         self.fails = 0
+        self.failure: BaseException | None = None
+        """What it fails with, if not with a ValueError."""
         self.says_last_words = False
         """In a drain `pair` says for each key that it has known it."""
         self.event_times: list[int | None] = []
@@ -125,7 +127,7 @@ class GraphWorld(LifeWorld):
             self.event_times.append(keyed.watermark_ms)
             if self.fails and self.fails_at in rows.column("id").to_pylist():
                 self.fails -= 1
-                raise ValueError(f"{self.fails_at} is not good")
+                raise self.failure or ValueError(f"{self.fails_at} is not good")
             return number(rows, keyed)
 
         def last_numbers(keyed: Keyed) -> pa.Table:

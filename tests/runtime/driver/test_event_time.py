@@ -8,10 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headgate.driver.graph_running import watermarks_of
+from headgate.gate.elements import ChannelId, Watermark
+from headgate.gate.flow import Topology
 from headgate.recovery.fetch import SnapshotFiles
 from headgate.step.operators import Keyed
 from headgate_contract.ids import VertexUid
-from headgate_contract.snapshot import SnapshotMetadata
+from headgate_contract.snapshot import InputState, SnapshotMetadata, TaskState
 from jobs.running_number import number
 from tests.runtime.driver.graph_world import GraphWorld
 from tests.runtime.driver.life_world import LifeWorld
@@ -91,3 +94,22 @@ def test_what_unaligned_barriers_have_overtaken_of_event_time_is_told_after_a_re
     assert life.stop() is None
     assert newest(world).watermark_ms == 118
     world.check_output()
+
+
+LEFT, RIGHT = ChannelId(VertexUid("left"), VertexUid("pair")), ChannelId(VertexUid("right"), VertexUid("pair"))
+TOPOLOGY = Topology({}, {VertexUid("pair"): (LEFT, RIGHT)}, {})
+
+
+def test_a_task_that_the_snapshot_does_not_know_is_as_far_as_all_of_them_were() -> None:
+    """A linear job that has got channels; a task that was cut elsewhere."""
+    found = watermarks_of(TOPOLOGY, {}, 40)[VertexUid("pair")]
+    assert (found.passed, found.levels) == (40, {LEFT: None, RIGHT: None})
+    assert found.after(LEFT, Watermark(30)).after(RIGHT, Watermark(35)).passed == 40
+
+
+def test_that_everybody_was_told_of_idleness_is_known_after_a_restore() -> None:
+    idle = InputState(watermark_ms=5, idle=True)
+    tasks = {VertexUid("pair"): TaskState({"left->pair": idle, "right->pair": idle}, 5)}
+    found = watermarks_of(TOPOLOGY, tasks, None)[VertexUid("pair")]
+    back = found.after(LEFT, Watermark(4))
+    assert back.news_since(found) == (Watermark(5),), "those behind wait for it again"

@@ -334,3 +334,11 @@ def test_a_job_that_has_lost_the_channel_of_what_is_in_flight_is_refused(world: 
     life.read_all()
     assert life.stop() is None
     world.check_output()
+
+
+def test_a_task_that_ends_by_anything_at_all_fails_the_stream(world: GraphWorld) -> None:
+    world.fails_at, world.fails, world.failure = 20, 1, SystemExit("enough")
+    world.write(3)
+    error = world.begin().wait()
+    assert "task number failed" in str(error)
+    assert "enough" in str(error)

@@ -22,7 +22,7 @@ from headgate.coordinator.policy import CheckpointOptions
 from headgate.gate.coordinator import GraphCoordinator, TaskParts
 from headgate.gate.elements import Batch, ChannelId
 from headgate.gate.flow import Flow, Topology
-from headgate.gate.messages import BatchTaken, ElementDone, FinishTask, HandedOver, RunElement
+from headgate.gate.messages import BatchTaken, ElementDone, FinishTask, HandedOver, RunElement, SourcesRun
 from headgate_contract.ids import CheckpointId, Generation, RequestId, SlotNumber, VertexUid
 from headgate_contract.snapshot import SnapshotKind, SnapshotRef, SourceState, TaskState, VertexState
 
@@ -37,7 +37,9 @@ T = TypeVar("T")
 class Job:
     """The job, its coordinator, and what that wants done. Nothing happens by itself."""
 
-    def __init__(self, *, exactly_once: bool = True, idle_after_ms: int | None = None, **options: Any) -> None:
+    def __init__(
+        self, *, exactly_once: bool = True, idle_after_ms: int | None = None, sources_run: bool = True, **options: Any
+    ) -> None:
         topology = Topology({S0: FROM_S0, S1: FROM_S1}, {A: (FROM_S0, FROM_S1), B: (A_TO_B,)}, {A: (A,), B: ()})
         start = {S0: {"next": 0}, S1: {"next": 0}}
         self.coordinator = GraphCoordinator(
@@ -53,6 +55,8 @@ class Job:
             idle_after_ms={} if idle_after_ms is None else dict.fromkeys((S0, S1), idle_after_ms),
         )
         self.now = 0
+        if sources_run:
+            self.coordinator.handle(SourcesRun(), 0)
         self.done: list[Action] = []
         """All that was wanted, in order."""
         self.running: dict[VertexUid, RunElement | FinishTask] = {}

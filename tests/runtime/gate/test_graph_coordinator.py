@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from headgate.coordinator.messages import (
@@ -14,9 +16,9 @@ from headgate.coordinator.messages import (
     WriteStopped,
 )
 from headgate.coordinator.reasons import CheckpointFailureReason as Reason
-from headgate.gate.messages import BatchTaken, FinishTask
+from headgate.gate.messages import BatchTaken, FinishTask, SourcesRun
 from headgate_contract.ids import CheckpointId, SavepointName, VertexUid
-from tests.runtime.gate.graph_coordinating import A_TO_B, OUT_A, OUT_B, S0, S1, A, B, Job
+from tests.runtime.gate.graph_coordinating import A_TO_B, OUT_A, OUT_B, PARTS, S0, S1, A, B, Job
 
 AT_A = {"state a", "sink out-a", "source s0", "source s1", "inputs a"}
 AT_B = {"state b", "sink out-b", "inputs b"}
@@ -255,3 +257,19 @@ def test_a_silent_source_holds_up_nobody_and_is_waited_for_again_when_it_speaks(
     job.finish(A, 30)
     job.run_dry()
     assert job.coordinator.watermark_ms == 12
+
+
+def test_a_drain_of_tasks_that_have_nothing_to_finish_takes_its_savepoint_in_the_same_turn() -> None:
+    job = Job()
+    job.coordinator.tasks = {task: replace(parts, state=None) for task, parts in PARTS.items()}
+    job.trigger(stop=True, drain=True)
+    assert job.all(FinishTask) == []
+    assert [take.checkpoint for take in job.all(TakeSnapshot)] == [1, 1, 1, 1]
+
+
+def test_nobody_is_idle_before_the_sources_run() -> None:
+    job = Job(idle_after_ms=100, sources_run=False)
+    job.wait(1000)
+    assert job.coordinator.next_deadline() is None
+    job.tell(SourcesRun())
+    assert job.coordinator.next_deadline() == job.now + 100

@@ -124,3 +124,13 @@ def test_an_arrow_function_that_sinks_share_is_shown_once() -> None:
     shared.sink("b", headgate.sinks.discard())
     vertices = describe(graph_plan(job), Settings({}))["vertices"]
     assert [vertex["uid"] for vertex in vertices] == ["lines", "shared", "a", "b"]
+
+
+def test_a_channel_that_a_source_feeds_now_takes_no_files() -> None:
+    files = headgate.sources.files("in")
+    job = headgate.Job("j")
+    for uid in ("a", "c"):
+        job.source(uid, files).key_by("value").aggregate(f"n-{uid}", n=headgate.count()).sink(
+            f"out-{uid}", headgate.sinks.discard()
+        )
+    assert describe(graph_plan(job), Settings({}))["channels"] == []

@@ -35,8 +35,9 @@ def test_what_is_written_is_read_in_its_order_with_its_columns(tmp_path: Path) -
     writer.write(rows(3, 1))
     writer.write(rows(2))
     (handle,) = writer.finish()
+    assert handle["name"].startswith("g1.r0.e1.a1.s0.t0.")
     assert handle == {
-        "name": "g1.r0.e1.a1.s0.t0.pair.arrow",
+        "name": handle["name"],
         "rows": 3,
         "bytes": (tmp_path / handle["name"]).stat().st_size,
     }
@@ -98,3 +99,13 @@ def test_a_file_that_is_gone_or_damaged_is_named(tmp_path: Path, spoil: str) -> 
     for use in (lambda: list(read(tmp_path, [path.name])), lambda: schema_of(tmp_path, [path.name])):
         with pytest.raises(StreamFailed, match=f"channel file {path.name} cannot be read"):
             use()
+
+
+def test_what_a_snapshot_of_another_stream_has_brought_is_not_written_over(tmp_path: Path) -> None:
+    """Its lives are numbered as ours are."""
+    names = set()
+    for ids in ((1, 2), (3, 4)):
+        writer = ChannelFiles(str(tmp_path)).writer(task())
+        writer.write(rows(*ids))
+        names.add(writer.finish()[0]["name"])
+    assert len(names) == 2

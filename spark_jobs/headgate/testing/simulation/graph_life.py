@@ -21,7 +21,7 @@ from headgate.driver.setup import LifeSetup
 from headgate.gate.channel import Capacity
 from headgate.gate.coordinator import GraphCoordinator
 from headgate.gate.elements import Batch
-from headgate.gate.messages import BatchTaken, ElementDone, FinishTask, HandedOver, RunElement
+from headgate.gate.messages import BatchTaken, ElementDone, FinishTask, HandedOver, RunElement, SourcesRun
 from headgate.recovery.fetch import SnapshotFiles
 from headgate.source.positions import InlineBook
 from headgate.state.vertex import StatefulVertex
@@ -155,7 +155,7 @@ class GraphLife(SimulatedLife):
             restored.cut.positions,
             exactly_once=self.job.exactly_once,
             capacity=Capacity(elements=self.job.capacity),
-            watermarks=watermarks_of(topology, restored.tasks),
+            watermarks=watermarks_of(topology, restored.tasks, restored.cut.watermark_ms),
             in_flight=in_flight_of(topology, restored.tasks),
         )
         self._positions = {source: int(position["next"]) for source, position in restored.cut.positions.items()}
@@ -175,6 +175,7 @@ class GraphLife(SimulatedLife):
     # ---- sources and tasks
 
     def _start_engine(self) -> list[Task]:
+        self.post(SourcesRun())
         feeds = [self.host.spawn(f"source {each}", partial(self._feed, each)) for each in self._taken]
         return feeds + [self.host.spawn(f"task {each}", partial(self._run, each)) for each in self._work]
 
