@@ -237,9 +237,10 @@ class Coordinator:
 
     def _last_barrier(self, stop: Stop, now_ms: int) -> list[Action]:
         """The stop's own; before that of a drain a last step, without records. None where the end is there."""
-        if stop.trigger.at_its_end and stop.trigger.already is not None:
+        already = stop.trigger.already
+        if stop.trigger.at_its_end and already is not None and self.store.latest == already.id:
             self.ended = True
-            return stop.done(self.output.note(), stop.trigger.already)
+            return stop.done(self.output.note(), already)
         if stop.begins_to_finish():
             self.busy = True
             self._held_up.begin(stop.trigger, "the operators had not finished", now_ms)

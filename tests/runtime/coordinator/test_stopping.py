@@ -363,18 +363,23 @@ def test_a_cancel_before_the_end_tells_who_drained_that_the_savepoint_is_there()
     assert (told.done, told.result["name"]) == (True, "last")
 
 
-def test_what_the_stream_ends_with_is_not_retired_by_a_checkpoint_that_was_under_way() -> None:
+def test_what_the_stream_ends_with_is_not_retired_by_a_checkpoint_under_way_behind_which_it_stops() -> None:
     first = replace(LAST, kind=SnapshotKind.CHECKPOINT, name=None, folder="chk-7")
     world = World(replace(EVERY_SECOND, retained=1), retained=[first])
     world.pass_time(1000)
     assert world.pending == [8]
     reason = "stop was asked for"
+    world.spared.add(CheckpointId(7))
     world.tell(Trigger(request=RequestId("stop"), stop=True, already=first, at_its_end=True, reason=reason))
     world.complete(8)
-    world.settle()
     stored = world.slots[0]
     assert isinstance(stored, StoreSnapshot)
     assert stored.retires == ()
+    world.complete(9)
+    world.settle()
+    stopped = answer(world, "stop")
+    assert isinstance(stopped, WriteStopped)
+    assert (stopped.snapshot, stopped.result["snapshot"]) == (9, 7)
 
 
 def test_who_joins_a_stop_is_told_of_what_an_earlier_life_has_completed_for_them() -> None:
