@@ -104,7 +104,7 @@ class Stream:
         self.control().deploy(STREAM, JOB, {**SETTINGS, **MODES[self.mode]}, directory=self.base)
 
     def wait(self, launched: Launched, condition: Callable[[Heartbeat], bool]) -> Heartbeat:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline, beat = time.monotonic() + PATIENCE_S, None
         while time.monotonic() < deadline:
             seen = read_heartbeat(open_store(str(self.base / "root")), StreamName(STREAM), launched.generation)
             beat = seen.heartbeat if seen is not None else None
@@ -113,7 +113,8 @@ class Stream:
             if beat is not None and beat.state in TERMINAL:
                 raise RuntimeError(f"generation {launched.generation} is {beat.state.value}: {beat.cause}")
             time.sleep(0.1)
-        raise RuntimeError(f"{self.mode}: not within {PATIENCE_S:.0f} s; its log: {launched.log}")
+        told = f"{beat.state.value}, {beat.progress}" if beat is not None else "it never told of itself"
+        raise RuntimeError(f"{self.mode}: not within {PATIENCE_S:.0f} s: {told}")
 
     def newest(self) -> SnapshotMetadata:
         ref = self.control().snapshots(STREAM)[0]
@@ -171,11 +172,15 @@ def _go_on(stream: Stream) -> None:
     """From the newest checkpoint to the end of the input, and stop."""
     stream.slow = {}
     launched = stream.control().start(STREAM, kill_old=True)
-    stream.wait(
-        launched,
-        lambda beat: beat.progress.records >= stream.records and not beat.progress.extra.get(CHANNEL, 1),
-    )
-    stream.control().stop(STREAM)
+    try:
+        stream.wait(
+            launched,
+            lambda beat: beat.progress.records >= stream.records and not beat.progress.extra.get(CHANNEL, 1),
+        )
+        stream.control().stop(STREAM)
+    except BaseException:
+        os.killpg(launched.process.pid, signal.SIGKILL)
+        raise
 
 
 def tell(found: Mapping[str, Found]) -> int:
