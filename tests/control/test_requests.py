@@ -241,10 +241,12 @@ def test_nobody_has_to_wait_for_a_stop_that_fails_for_the_stream_to_stay_protect
     world.write_job("MODE = 'no-savepoints'")
     world.deployed()
     control = world.control()
-    control.start(STREAM)
+    driver = control.start(STREAM).process.pid
+    os.kill(driver, signal.SIGSTOP)  # it answers when we have looked
     asked = control.stop(STREAM, savepoint=True, id=RequestId("stop-1"), wait=False)
     assert asked.request is not None
     assert control.status(STREAM).stop_wanted is not None
+    os.kill(driver, signal.SIGCONT)
     until(lambda: control.answer(STREAM, RequestId("stop-1")))
     assert control.status(STREAM).stop_wanted is None
     again = control.stop(STREAM, id=RequestId("stop-1"), wait=False)

@@ -11,6 +11,7 @@ from headgate.gate import channel, gate, states
 from headgate.gate.elements import Barrier
 from headgate.gate.states import Aligning, Counting, Next, Overtaking
 from headgate_contract.errors import StorageError
+from tests.runtime.driver import waiting
 from tests.spec.reversing import Patch, reverses
 
 
@@ -120,6 +121,7 @@ def _(patch: Patch) -> None:
 @reverses(139, "once channel state could not be written, none is any more")
 def _(patch: Patch) -> None:
     upload = snapshots.SnapshotTaker._upload
+    patch.setattr(waiting, "PATIENCE_S", 5.0)  # the test waits in vain
 
     def sulking(self: snapshots.SnapshotTaker, action: Any, name: str, *args: Any) -> Any:
         if ".pair.arrow" in name and getattr(self, "has_failed", False):

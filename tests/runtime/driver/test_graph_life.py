@@ -110,6 +110,7 @@ def test_a_checkpoint_holds_the_files_of_what_is_in_flight_and_a_successor_begin
     life.wait()
     held = in_flight(world)
     assert max(held) >= 1
+    world.slow_s = 0.0
     life = world.begin(settings={"parallelism.default": "3"})
     life.read_all()
     assert life.stop() is None
@@ -232,6 +233,7 @@ def test_f139_channel_state_that_cannot_be_written_does_not_spoil_the_next_check
     until(lambda: len(refused) == 3, "the channel's files are refused")
     life.until_completed(len(world.catalogue.completed) + 2)
     until(lambda: max(in_flight(world), default=0) >= 1, "a checkpoint with something in flight")
+    world.slow_s = 0.0
     life.read_all()
     assert life.stop() is None
     assert life.heart.progress.failed_checkpoints >= 1
@@ -250,6 +252,7 @@ def test_f140_what_was_in_flight_is_left_behind_only_where_somebody_says_so(worl
     held = {ref.id: batches for ref, batches in zip(world.catalogue.snapshots, in_flight(world), strict=True)}
     chosen = next(id for id, batches in held.items() if batches)
     without = "execution.checkpointing.recover-without-channel-state.checkpoint-id"
+    world.slow_s = 0.0
     life = world.begin(chosen, settings={without: str(int(chosen))})
     life.read_all()
     assert life.stop() is None
@@ -325,6 +328,7 @@ def test_a_job_that_has_lost_the_channel_of_what_is_in_flight_is_refused(world: 
     take_over(world)
     life.wait()
     assert in_flight(world)[0]
+    world.slow_s = 0.0
     world.number_uid = "renumber"
     error = world.begin(leaves=["number"]).wait()
     assert isinstance(error, RestoreRefused)
