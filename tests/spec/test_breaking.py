@@ -102,6 +102,7 @@ def test_those_that_are_named_are_tried_and_no_others(small_run: SmallRun) -> No
     assert shown.stdout.splitlines()[-1] == "spec-break: 2 of 2 reversals fail their tests"
 
 
+@pytest.mark.reversals
 @pytest.mark.timeout(480)
 def test_each_of_the_real_ones_is_noticed() -> None:
     """What `make spec-break` runs."""
