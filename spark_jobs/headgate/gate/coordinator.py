@@ -19,6 +19,7 @@ from headgate.coordinator.reasons import CheckpointFailureReason
 from headgate.gate.elements import Barrier, Batch, Data, EndOfInput, Json, Watermark
 from headgate.gate.flow import Ended, Flow, InFlight, Passed, Refused, Run, Told
 from headgate.gate.messages import BatchTaken, ElementDone, FinishTask, HandedOver, RunElement, SourceEnded, SourcesRun
+from headgate.gate.silence import Silence
 from headgate.gate.watermarks import Watermarks
 from headgate_contract.ids import CheckpointId, VertexUid
 
@@ -70,10 +71,7 @@ class GraphCoordinator(Coordinator):
         """How far event time has come at all tasks; for any thread to read."""
         self._known: dict[tuple[CheckpointId, VertexUid], Watermarks] = {}
         """At the barriers that have passed a task, and not all that they have overtaken is known."""
-        self._heard_ms: dict[VertexUid, int | None] = dict.fromkeys(self.idle_after_ms)
-        """Since when each of them has been silent, on the clock of the turns."""
-        self._sources_run = False
-        self._told_idle: set[VertexUid] = set()
+        self._silence = Silence(self.idle_after_ms)
         self._finishing: deque[VertexUid] = deque()
         """The tasks whose operators have still to finish, in order."""
 
@@ -82,7 +80,7 @@ class GraphCoordinator(Coordinator):
     def next_deadline(self) -> int | None:
         moments = [super().next_deadline()]
         if not self.ended and not self._doom:
-            moments += [self.flow.next_deadline(), *(self._silent_until(source) for source in self.idle_after_ms)]
+            moments += [self.flow.next_deadline(), self._silence.next_deadline()]
         return min((moment for moment in moments if moment is not None), default=None)
 
     def pinned_files(self) -> frozenset[str]:
@@ -105,7 +103,7 @@ class GraphCoordinator(Coordinator):
                 self._offered[source] = batch
                 return []
             case SourcesRun():
-                self._sources_run = True
+                self._silence.counts = True
                 return []
             case SourceEnded(source=source):
                 return self._follow(self.flow.put(source, EndOfInput(), now_ms), now_ms)
@@ -134,7 +132,10 @@ class GraphCoordinator(Coordinator):
     def _go_on(self, now_ms: int) -> list[Action]:
         """Whatever can be put and taken now, until nothing moves any more."""
         actions = self._follow(self.flow.tick(now_ms), now_ms)
-        actions += [action for source in self.idle_after_ms for action in self._look_for(source, now_ms)]
+        for source in self._silence:
+            silent = source not in self._offered and self.flow.is_silent(source)
+            if self._silence.look(source, now_ms, silent=silent):
+                actions += self._follow(self.flow.put(source, Watermark(None), now_ms), now_ms)
         moved = True
         while moved and self._doom is None:
             moved = False
@@ -147,24 +148,6 @@ class GraphCoordinator(Coordinator):
                 actions += self._follow(told, now_ms)
                 moved = moved or bool(told)
         return [*actions, *self._finish_next()] if self.busy else actions
-
-    def _look_for(self, source: VertexUid, now_ms: int) -> list[Action]:
-        """Whether it has become idle."""
-        if not self._sources_run or source in self._offered or not self.flow.is_silent(source):
-            self._told_idle.discard(source)
-            self._heard_ms[source] = None
-        elif self._heard_ms[source] is None:
-            self._heard_ms[source] = now_ms
-        silent_until = self._silent_until(source)
-        if silent_until is None or now_ms < silent_until:
-            return []
-        self._told_idle.add(source)
-        return self._follow(self.flow.put(source, Watermark(None), now_ms), now_ms)
-
-    def _silent_until(self, source: VertexUid) -> int | None:
-        """When it becomes idle if nothing comes of it."""
-        heard = self._heard_ms[source]
-        return None if heard is None or source in self._told_idle else heard + self.idle_after_ms[source]
 
     def _cut_of(self, task: VertexUid) -> Cut:
         """What its next element is run on top of, and how far event time has come there."""
