@@ -11,15 +11,25 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from headgate.job.graph import EventTime, TransformVertex
-from headgate.job.tasks import Port
+from headgate.job.tasks import Port, Task, TaskInput
 from headgate.spark.stateful import refuse_stateful
 from headgate.step import channel_files
 from headgate.step.operators import HASH
 from headgate.step.task import TIME, StepAck, StepTask, without_rows
 from headgate_contract.errors import BatchFailed, HeadgateError, JobInvalid, SuppressRestarts
+from headgate_contract.settings import Settings
 
 SUBTASK = "__headgate_subtask"
 Step = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def before_step(task: Task, way: TaskInput, frame: DataFrame, settings: Settings) -> tuple[DataFrame, pa.Schema]:
+    """What comes by `way` as the task's step takes it, and its schema, checked."""
+    frame, port = apply_transforms(way.transforms, frame), task.port(way)
+    schema = check_schema(port, frame)
+    if way.time is not None:
+        frame = add_time(way.time, frame)
+    return add_key(port, frame, settings["parallelism.default"], settings["pipeline.max-parallelism"]), schema
 
 
 def apply_transforms(transforms: tuple[TransformVertex, ...], frame: DataFrame) -> DataFrame:

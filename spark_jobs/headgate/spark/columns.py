@@ -13,7 +13,7 @@ from headgate.source.base import Source
 from headgate.source.files import FilesSource
 from headgate.source.rate import RateSource
 from headgate.source.socket import SocketSource
-from headgate.spark.chain import add_key, add_time, apply_transforms, check_schema
+from headgate.spark.chain import before_step
 from headgate.spark.session import start_session
 from headgate_contract.errors import JobInvalid, LaunchFailed
 from headgate_contract.ids import VertexUid
@@ -45,11 +45,7 @@ def check_columns(plan: GraphPlan, schemas: Mapping[VertexUid, str], settings: S
         try:
             for source, schema in schemas.items():
                 task, way = plan.reader(source)
-                frame = apply_transforms(way.transforms, _empty(session, source, schema, empty))
-                check_schema(task.port(way), frame)
-                if way.time is not None:
-                    frame = add_time(way.time, frame)
-                add_key(task.port(way), frame, settings["parallelism.default"], settings["pipeline.max-parallelism"])
+                before_step(task, way, _empty(session, source, schema, empty), settings)
         finally:
             session.stop()
 

@@ -17,16 +17,7 @@ from headgate.driver.engine import Engine, EngineSetup, Json, MicroBatch, Writte
 from headgate.driver.loop import StreamEnding
 from headgate.job.tasks import Task, TaskInput
 from headgate.source.positions import PositionBook
-from headgate.spark.chain import (
-    add_key,
-    add_time,
-    apply_transforms,
-    check_schema,
-    finish_step,
-    from_channel,
-    root_cause,
-    run_step,
-)
+from headgate.spark.chain import before_step, finish_step, from_channel, root_cause, run_step
 from headgate.spark.readers import Reader, reader_of
 from headgate.spark.session import start_session
 from headgate.step.task import StepAck, StepTask
@@ -78,15 +69,10 @@ class SparkEngine(Engine):
         self._session = session
 
     def _before_step(self, task: Task, way: TaskInput, frame: DataFrame) -> DataFrame:
-        """What comes by `way` as the task's step takes it, checked."""
-        frame, port = apply_transforms(way.transforms, frame), task.port(way)
-        schema = check_schema(port, frame)
+        frame, schema = before_step(task, way, frame, self._setup.settings)
         if way.port == 0:
             self._schemas[task.uid] = schema
-        if way.time is not None:
-            frame = add_time(way.time, frame)
-        settings = self._setup.settings
-        return add_key(port, frame, settings["parallelism.default"], settings["pipeline.max-parallelism"])
+        return frame
 
     def begin(self, positions: Mapping[VertexUid, Json], handler: Callable[[MicroBatch], None]) -> None:
         for uid, reader in self._readers.items():
