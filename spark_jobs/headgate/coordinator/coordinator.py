@@ -168,8 +168,8 @@ class Coordinator:
             return refusal(trigger.request, why_not)
         if trigger.keep is not None:
             self.store.spared.add(trigger.keep)
-        if trigger.at_its_end and trigger.already is not None:
-            self.store.spared.add(trigger.already.id)
+        if trigger.end is not None:
+            self.store.spared.add(trigger.end.id)
         if self.stop is not None:
             return self.stop.join(trigger)
         return self._begin_to_stop(trigger, now_ms) if trigger.stop else self._submit(trigger, now_ms)
@@ -237,10 +237,10 @@ class Coordinator:
 
     def _last_barrier(self, stop: Stop, now_ms: int) -> list[Action]:
         """The stop's own; before that of a drain a last step, without records. None where the end is there."""
-        already = stop.trigger.already
-        if stop.trigger.at_its_end and already is not None and self.store.latest == already.id:
+        end = stop.trigger.end
+        if end is not None and end.id == self.store.latest:
             self.ended = True
-            return stop.done(self.output.note(), already)
+            return stop.done(self.output.note(), end)
         if stop.begins_to_finish():
             self.busy = True
             self._held_up.begin(stop.trigger, "the operators had not finished", now_ms)

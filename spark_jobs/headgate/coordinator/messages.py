@@ -46,6 +46,11 @@ class Trigger:
     """From when on it could be carried out; the coordinator's own entry."""
 
     @property
+    def end(self) -> SnapshotRef | None:
+        """What the stream is to end with, if that is there."""
+        return self.already if self.at_its_end else None
+
+    @property
     def is_savepoint(self) -> bool:
         return self.name is not None
 

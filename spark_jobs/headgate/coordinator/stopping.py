@@ -34,7 +34,7 @@ class Stop:
 
     def join(self, trigger: Trigger) -> list[Action]:
         """Somebody else asks for the same: its end answers them."""
-        if trigger.at_its_end and self.barrier_waits and not self.trigger.is_savepoint:
+        if trigger.end is not None and self.barrier_waits and not self.trigger.is_savepoint:
             self.trigger, trigger = trigger, self.trigger  # the end is there, without a snapshot that could fail
         self.also.append(trigger)
         return []
@@ -67,14 +67,12 @@ class Stop:
 
     def kept_promises(self) -> tuple[Reply, ...]:
         """A cancel overtakes it: what those who asked are told once that is in the log, if the snapshot is there."""
-        complete = self.trigger.already if self.trigger.at_its_end else self.snapshot
-        if complete is None:
-            return ()
-        return _answers(self._asked, complete)
+        complete = self.trigger.end or self.snapshot
+        return _answers(self._asked, complete) if complete is not None else ()
 
     def overtaken(self, why: str, *, failed: bool) -> list[Action]:
         """The stream ends otherwise than those wanted who had asked: what they are told of it at once."""
-        if self.trigger.at_its_end:  # the next life finds them still waiting, as this one did
+        if self.trigger.end is not None:  # the next life finds them still waiting, as this one did
             return []
         first = refusal(self.trigger.request, why) if self.barrier_waits else []
         if self.snapshot is None:
