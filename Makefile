@@ -7,6 +7,8 @@ ifeq ($(HOME),)
 export HOME := $(CURDIR)/.venv/home
 endif
 export HEADGATE_CACHE ?= $(HOME)/.cache/headgate
+# Each driver, Python worker and server would compile all that it imports again: seconds of each start.
+unexport PYTHONDONTWRITEBYTECODE
 
 VENV := .venv
 PY := $(VENV)/bin/python

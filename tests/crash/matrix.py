@@ -35,7 +35,6 @@ SETTINGS = {
     "execution.checkpointing.interval": "1 h",
     "execution.checkpointing.num-retained": "1",
     "heartbeat.interval": "200 ms",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # half of a cell is the start of two JVMs
 }
 PACE = {"spark": "200 ms", "stand-in": "50 ms"}
 """Between two micro-batches: the records must not be gone before the kill."""

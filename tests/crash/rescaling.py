@@ -25,7 +25,6 @@ MAX_PARALLELISM = 128
 SETTINGS = {
     "execution.checkpointing.num-retained": "1000",  # every snapshot can be looked at in the end
     "heartbeat.interval": "200 ms",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
 }
 _PATIENCE_S = 120
 _ROWS, _KEYS = 50, 60

@@ -33,7 +33,7 @@ keyed = rows.with_watermark("seen", "5 s").key_by("at")
 keyed.aggregate("last", seen=headgate.max("seen")).sink("out", headgate.sinks.console(9))
 plan = graph_plan(job)
 ((port, time),) = ((task.port(task.inputs[0]), task.inputs[0].time) for task in plan.tasks)
-session = start_session("moments", Settings({"spark.master": "local[1]"}), work / "spark")
+session = start_session("moments", Settings({"spark.master": "local[1]"}), work / "spark", lasting=False)
 (work / "state" / "0").mkdir(parents=True)
 parent, shown, latest = None, [], []
 for epoch, (zone, seen) in enumerate([("Asia/Tokyo", 12), ("UTC", 14), ("America/New_York", 13)], start=1):

@@ -47,7 +47,7 @@ from headgate_contract.settings import Settings
 job, _ = load_job(Path(sys.argv[1]))
 plan, work = graph_plan(job), Path(sys.argv[2])
 _ship_job_by_value()
-session = start_session("neighbours", Settings({"spark.master": "local[1]"}), work / "spark")
+session = start_session("neighbours", Settings({"spark.master": "local[1]"}), work / "spark", lasting=False)
 (work / "state" / "0").mkdir(parents=True)
 (task,), sink = plan.tasks, plan.sinks[0].vertex
 (way,) = task.inputs

@@ -60,7 +60,7 @@ def _empty(session: SparkSession, source: VertexUid, schema: str, folder: Path) 
 
 def _start(settings: Settings, directory: Path) -> SparkSession:
     try:
-        return start_session("headgate check", settings, directory)
+        return start_session("headgate check", settings, directory, lasting=False)
     except Exception as error:
         line = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise LaunchFailed(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -14,6 +15,7 @@ from headgate_contract.errors import StreamFailed
 from headgate_contract.settings import Settings
 
 _LONGEST_FOLDER = 60
+_COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 
 _LOG4J = """\
 rootLogger.level = warn
@@ -30,8 +32,11 @@ logger.streaming.level = error
 """
 
 
-def start_session(name: str, settings: Settings, directory: Path) -> SparkSession:
-    """A session of this process alone, with its scratch in `directory`."""
+def start_session(name: str, settings: Settings, directory: Path, *, lasting: bool = True) -> SparkSession:
+    """A session of this process alone, with its scratch in `directory`; `lasting` if it is to run for more than once.
+
+    What the settings say to the JVM comes last, and a collector that they choose is the only one.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     log4j = directory / "log4j2.properties"
     log4j.write_text(_LOG4J)
@@ -39,16 +44,24 @@ def start_session(name: str, settings: Settings, directory: Path) -> SparkSessio
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ["SPARK_LOCAL_DIRS"] = str(directory / "local")
     wanted = spark_settings(settings)
-    options = (
-        f"-Dlog4j2.configurationFile={log4j.as_uri()} {_quoted(f'-Djava.io.tmpdir={directory}')} -XX:+UseParallelGC"
-    )
     wanted.setdefault("spark.python.unix.domain.socket.dir", str(_socket_folder()))
-    wanted["spark.driver.extraJavaOptions"] = f"{options} {wanted.get('spark.driver.extraJavaOptions', '')}".strip()
+    wanted["spark.driver.extraJavaOptions"] = java_options(
+        wanted.get("spark.driver.extraJavaOptions", ""), log4j, directory, lasting=lasting
+    )
     wanted.setdefault("spark.sql.warehouse.dir", f"file://{directory}/warehouse")
     builder = SparkSession.builder.appName(name)
     for key, value in wanted.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def java_options(given: str, log4j: Path, directory: Path, *, lasting: bool) -> str:
+    options = [f"-Dlog4j2.configurationFile={log4j.as_uri()}", _quoted(f"-Djava.io.tmpdir={directory}")]
+    if not _COLLECTOR.search(given):
+        options.append("-XX:+UseParallelGC" if lasting else "-XX:+UseSerialGC")
+    if not lasting:
+        options.append("-XX:TieredStopAtLevel=1")  # it ends before it would be worth to compile well
+    return " ".join([*options, given]).strip()
 
 
 def _quoted(option: str) -> str:

@@ -22,7 +22,8 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     before = {name: os.environ.get(name) for name in ("PYTHONPATH", "PYSPARK_PYTHON", "SPARK_LOCAL_DIRS")}
     os.environ["PYTHONPATH"] = os.pathsep.join(str(REPO / package) for package in ("plugins", "spark_jobs"))
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    started = start_session("sources", Settings({"parallelism.default": 2}), tmp_path_factory.mktemp("spark"))
+    settings = Settings({"parallelism.default": 2})
+    started = start_session("sources", settings, tmp_path_factory.mktemp("spark"), lasting=False)
     yield started
     started.stop()
     for name, value in before.items():
