@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -237,6 +237,9 @@ def refuse_output(sink: FilesCommitter, group: CheckpointId, handles: Sequence[o
 class Running:
     """A life in its thread."""
 
+    begun: ClassVar[list[Running]] = []
+    """All that a test has begun: see conftest.py."""
+
     def __init__(self, world: LifeWorld, setup: LifeSetup) -> None:
         self.world = world
         self.generation = setup.started.generation
@@ -245,6 +248,11 @@ class Running:
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._live, name="life", daemon=True)
         self._thread.start()
+        self.begun.append(self)
+
+    @property
+    def is_over(self) -> bool:
+        return not self._thread.is_alive()
 
     def _live(self) -> None:
         try:

@@ -16,7 +16,7 @@ from headgate_contract.ids import VertexUid
 from headgate_contract.mailbox import Outcome, RequestKind
 from headgate_contract.records import Restarted
 from tests.runtime.driver.graph_world import KEYS, RIGHT, GraphWorld, RuledWorld
-from tests.runtime.driver.life_world import STREAM
+from tests.runtime.driver.life_world import STREAM, Running
 from tests.runtime.driver.waiting import until
 
 pytestmark = pytest.mark.timeout(60)
@@ -67,6 +67,21 @@ def in_flight(world: GraphWorld) -> list[int]:
     return found
 
 
+LOOKED_AT = {**UNALIGNED, "execution.checkpointing.interval": "200 ms", "execution.checkpointing.num-retained": "3"}
+"""So that a snapshot can be read before it is retired."""
+
+
+def until_in_flight(world: GraphWorld, life: Running, batches: int) -> None:
+    """Until a retained snapshot holds so many micro-batches of the channel, which is given more while it is looked."""
+
+    def seen() -> bool:
+        if life.heart.progress.records >= world.written - 40:
+            world.write(1)
+        return max(in_flight(world), default=0) >= batches
+
+    until(lambda: life.error or seen(), f"{batches} micro-batches in flight")
+
+
 def take_over(world: GraphWorld) -> None:
     """Launch a successor; the life that goes on may have written the slot just then."""
     while True:
@@ -100,11 +115,11 @@ def test_what_unaligned_barriers_have_overtaken_comes_first_after_a_restart(worl
 
 
 def test_a_checkpoint_holds_the_files_of_what_is_in_flight_and_a_successor_begins_with_them(world: GraphWorld) -> None:
-    world.settings |= UNALIGNED
+    world.settings |= LOOKED_AT
     world.slow_s = 0.2
     world.write(10)
     life = world.begin()
-    until(lambda: max(in_flight(world), default=0) >= 3, "three micro-batches in flight")
+    until_in_flight(world, life, 3)
     world.settings["execution.checkpointing.interval"] = "1 h"  # what it ended with is what the next one begins with
     take_over(world)
     life.wait()
@@ -200,25 +215,40 @@ def test_scratch_files_of_channels_are_deleted_when_nobody_needs_them(world: Gra
 
 def test_at_least_once_loses_nothing_and_doubles_what_came_behind_a_barrier(world: GraphWorld) -> None:
     """The left channel is full, the right one is not: what comes behind the right one's barrier goes into the state
-    before the left one's has come, and is read again after the failure."""
+    before the left one's has come, and is read again after the failure. It fails until that has happened."""
     world.settings["execution.checkpointing.mode"] = "AT_LEAST_ONCE"
     world.pair_s = 0.02
-    world.write_to("left", 40)
-    fails_once(world, 400)
+
+    def fill_and_fail() -> None:
+        world.write_to("left", 20)
+        fails_once(world, world.ids["left"] - 20)
+
+    def have_it_fail() -> None:
+        while world.fails and not life.error:
+            world.write_to("right", 1, rows=5)
+            time.sleep(0.1)
+        until(lambda: life.error or {row["id"] for row in world.output()} >= wanted(), "nothing is lost")
+        assert life.error is None
+
+    def wanted() -> set[int]:
+        return {*range(world.ids["left"]), *range(RIGHT, world.ids["right"])}
+
+    fill_and_fail()
     life = world.begin()
-    while world.fails and not life.error:
-        world.write_to("right", 1, rows=5)
-        time.sleep(0.2)
-    wanted = {*range(world.ids["left"]), *range(RIGHT, world.ids["right"])}
-    until(lambda: life.error or {row["id"] for row in world.output()} == wanted, "nothing is lost")
+    have_it_fail()
+    for _ in range(10):
+        if len(world.output()) > len(wanted()):
+            break
+        fill_and_fail()
+        have_it_fail()
     assert life.stop() is None
     ids = [row["id"] for row in world.output()]
-    assert set(ids) == wanted
-    assert len(ids) > len(wanted), "nothing was doubled: the test proves nothing"
+    assert set(ids) == wanted()
+    assert len(ids) > len(set(ids)), "nothing was doubled, ten times: at least once does as exactly once"
 
 
 def test_f139_channel_state_that_cannot_be_written_does_not_spoil_the_next_checkpoint(world: GraphWorld) -> None:
-    world.settings |= {**UNALIGNED, "execution.checkpointing.tolerable-failed-checkpoints": "1000"}
+    world.settings |= {**LOOKED_AT, "execution.checkpointing.tolerable-failed-checkpoints": "1000"}
     world.slow_s = 0.1
     refused: list[str] = []
 
@@ -232,7 +262,7 @@ def test_f139_channel_state_that_cannot_be_written_does_not_spoil_the_next_check
     life = world.begin()
     until(lambda: len(refused) == 3, "the channel's files are refused")
     life.until_completed(len(world.catalogue.completed) + 2)
-    until(lambda: max(in_flight(world), default=0) >= 1, "a checkpoint with something in flight")
+    until_in_flight(world, life, 1)
     world.slow_s = 0.0
     life.read_all()
     assert life.stop() is None
@@ -241,11 +271,11 @@ def test_f139_channel_state_that_cannot_be_written_does_not_spoil_the_next_check
 
 
 def test_f140_what_was_in_flight_is_left_behind_only_where_somebody_says_so(world: GraphWorld) -> None:
-    world.settings |= {**UNALIGNED, "execution.checkpointing.num-retained": "3"}
+    world.settings |= LOOKED_AT
     world.slow_s = 0.2
     world.write(10)
     life = world.begin()
-    until(lambda: max(in_flight(world), default=0) >= 3, "three micro-batches in flight")
+    until_in_flight(world, life, 3)
     world.settings["execution.checkpointing.interval"] = "1 h"
     take_over(world)
     life.wait()
@@ -319,11 +349,11 @@ def test_a_step_behind_several_others_a_fan_out_and_a_broadcast_input(tmp_path: 
 
 
 def test_a_job_that_has_lost_the_channel_of_what_is_in_flight_is_refused(world: GraphWorld) -> None:
-    world.settings |= UNALIGNED
+    world.settings |= LOOKED_AT
     world.slow_s = 0.2
     world.write(10)
     life = world.begin()
-    until(lambda: max(in_flight(world), default=0) >= 1, "something in flight")
+    until_in_flight(world, life, 1)
     world.settings["execution.checkpointing.interval"] = "1 h"
     take_over(world)
     life.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 PATIENCE_S = 20.0
@@ -11,7 +12,8 @@ PATIENCE_S = 20.0
 def until(condition: Callable[[], object], what: str) -> None:
     """Return as soon as `condition` holds; fail, naming `what` was waited for, if it never does."""
     pause = threading.Event()
-    for _ in range(int(PATIENCE_S / 0.005)):
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
         if condition():
             return
         pause.wait(0.005)
