@@ -84,8 +84,12 @@ class NothingIsSkipped:
                 terminalreporter.line(nodeid)
 
 
+WHOLE = ("tests/runtime/driver/", "tests/runtime/simulation/")
+"""Pure tests of many parts at once. They go by each branch thousands of times, and measured they take twice as long."""
+
+
 class PureCoverage:
-    """Measures until the first test that is not pure: what comes later neither counts nor is slowed."""
+    """Measures what the pure tests of single parts cover; others neither count nor are slowed."""
 
     def __init__(self) -> None:
         self.measured = coverage.Coverage(config_file=str(REPO / "pyproject.toml"), data_file=None)
@@ -96,8 +100,11 @@ class PureCoverage:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        if cost(item):
+        if cost(item) or item.nodeid.startswith(WHOLE):
             self.stop()
+        elif not self.running:
+            self.measured.start()
+            self.running = True
         return (yield)
 
     def stop(self) -> None:

@@ -19,7 +19,7 @@ from headgate_contract.heartbeats import StreamState
 from headgate_contract.records import Restarted
 from headgate_control.outcomes import Launched
 from tests.crash.checker import check
-from tests.crash.fire import StreamUnderFire, kill_group, wait_gone
+from tests.crash.fire import SETTINGS, StreamUnderFire, kill_group, wait_gone
 
 pytestmark = [pytest.mark.spark, pytest.mark.e2e]
 
@@ -49,7 +49,11 @@ class Fragile:
         self.write(4)
         self.stream.deploy()
         self.launched: Launched = self.stream.start()
-        self.read_all()
+        try:
+            self.read_all()
+        except BaseException:
+            self.end()  # nobody else knows of it yet
+            raise
 
     def write(self, files: int) -> None:
         for _ in range(files):
@@ -73,7 +77,7 @@ class Fragile:
     def restarts(self) -> list[Restarted]:
         return [slot.record for slot in self.stream.catalogue().slots if isinstance(slot.record, Restarted)]
 
-    def wait(self, condition: Callable[[], object], timeout_s: float = 90) -> None:
+    def wait(self, condition: Callable[[], object], timeout_s: float = 120) -> None:
         deadline = time.monotonic() + timeout_s
         while not condition():
             assert time.monotonic() < deadline, self.beat
@@ -170,13 +174,15 @@ def command_line(process: psutil.Process) -> str:
 
 
 def test_an_executor_that_dies_is_survived(tmp_path: Path) -> None:
-    fragile = Fragile(tmp_path, {"spark.master": "local-cluster[2,1,1024]", "spark.executor.memory": "512m"})
+    quick = SETTINGS["spark.driver.extraJavaOptions"]
+    executors = {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": quick}
+    fragile = Fragile(tmp_path, {"spark.master": "local-cluster[2,1,1024]", **executors})
     try:
         children = psutil.Process(fragile.launched.process.pid).children(recursive=True)
-        executors = [child for child in children if "CoarseGrainedExecutorBackend" in command_line(child)]
-        assert len(executors) == 2
+        found = [child for child in children if "CoarseGrainedExecutorBackend" in command_line(child)]
+        assert len(found) == 2
         fragile.write(20)
-        os.kill(executors[0].pid, signal.SIGKILL)
+        os.kill(found[0].pid, signal.SIGKILL)
         fragile.write(4)
         fragile.read_all()
         fragile.finish()
