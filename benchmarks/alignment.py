@@ -52,7 +52,8 @@ SETTINGS = {
     "headgate.trigger-interval": "50 ms",
     "restart-strategy.type": "none",
 }
-FILES, ROWS, KEYS = {"left": 40, "right": 20}, 5_000, 1_000
+FILES, ROWS, KEYS = {"left": 160, "right": 80}, 2_000, 1_000
+"""More than is taken in while the checkpoints are made, in any of the ways."""
 CHANNEL = "channel pair->number"
 FULL = 8
 """How many micro-batches the channel before the slow step holds when it is full."""
@@ -148,7 +149,10 @@ def measure(base: Path, mode: str, checkpoints: int) -> Found:
             stream.control().checkpoint(STREAM)
             found.durations_ms.append(1000 * (time.monotonic() - at))
             found.in_flight.append(_bytes_in_flight(stream.newest()))
-        found.records_per_s = (_records(stream, launched) - before) / (time.monotonic() - began)
+        after = _records(stream, launched)
+        found.records_per_s = (after - before) / (time.monotonic() - began)
+        if after >= stream.records:
+            raise RuntimeError(f"{mode}: the input came to its end while checkpoints were made: nothing was measured")
     finally:
         os.killpg(launched.process.pid, signal.SIGKILL)
     _go_on(stream)
@@ -169,14 +173,11 @@ def _bytes_in_flight(metadata: SnapshotMetadata) -> int:
 
 
 def _go_on(stream: Stream) -> None:
-    """From the newest checkpoint to the end of the input, and stop."""
+    """From the newest checkpoint to the end of the input, and stop: that lets the channels run dry."""
     stream.slow = {}
     launched = stream.control().start(STREAM, kill_old=True)
     try:
-        stream.wait(
-            launched,
-            lambda beat: beat.progress.records >= stream.records and not beat.progress.extra.get(CHANNEL, 1),
-        )
+        stream.wait(launched, lambda beat: beat.progress.records >= stream.records)
         stream.control().stop(STREAM)
     except BaseException:
         os.killpg(launched.process.pid, signal.SIGKILL)
