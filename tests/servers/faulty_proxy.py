@@ -6,7 +6,7 @@ import http.client
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
@@ -74,11 +74,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def forward(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
         assert "chunked" not in (self.headers.get("Transfer-Encoding") or ""), "this proxy reads whole bodies"
-        connection = http.client.HTTPConnection(self.upstream, timeout=60)
-        connection.request(self.command, self.path, body, dict(self.headers.items()))
-        answer = connection.getresponse()
-        data = answer.read()
-        connection.close()
+        with closing(http.client.HTTPConnection(self.upstream, timeout=60)) as connection:
+            connection.request(self.command, self.path, body, dict(self.headers.items()))
+            answer = connection.getresponse()
+            data = answer.read()
         kept = {name: value for name, value in answer.getheaders() if name.lower() not in ("connection", "date")}
         return answer.status, kept, data
 
