@@ -34,17 +34,23 @@ def run_all(repo: Path, runs: Mapping[str, Sequence[str]]) -> int:
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
         signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it may be ignored, by runs too
         printing = threading.Lock()
+        wrong: dict[str, list[str]] = {name: [] for name in runs}
+        tellers: list[threading.Thread] = []
         try:
             for name, arguments in runs.items():
                 started[name] = _start(repo, name, notes[name], arguments)
-                threading.Thread(target=_tell, args=(name, started[name], printing), daemon=True).start()
+                telling = (name, started[name], printing, wrong[name])
+                tellers.append(threading.Thread(target=_tell, args=telling, daemon=True))
+                tellers[-1].start()
             failed = [name for name, run in started.items() if run.wait()]
         finally:
             _stop(started.values())
-        for name in failed:
-            print(f"tests: run {name} failed")
+        for teller in tellers:
+            teller.join(TEAR_DOWN_S)
         noted = [str(path) for path in notes.values() if path.exists()]
         covered = subprocess.call([sys.executable, "-m", "tests.spec.listing", *noted], cwd=repo)
+        for name in failed:  # at the very end, where it is seen
+            print("\n    ".join([f"tests: run {name} failed", *wrong[name]]))
         return 1 if failed or covered or len(noted) < len(runs) else 0
 
 
@@ -61,11 +67,16 @@ def _start(repo: Path, name: str, notes: Path, arguments: Sequence[str]) -> subp
     )
 
 
-def _tell(name: str, run: subprocess.Popen[str], printing: threading.Lock) -> None:
-    """Its lines. Should they not be taken any more, the run is not left waiting for that: its next line fails it."""
+def _tell(name: str, run: subprocess.Popen[str], printing: threading.Lock, wrong: list[str]) -> None:
+    """Its lines. Should they not be taken any more, the run is not left waiting for that: its next line fails it.
+
+    What is wrong with it, by pytest's summary, is noted too: the tests, without what they say, and a lack of coverage.
+    """
     assert run.stdout is not None
     with run.stdout as lines, suppress(OSError):
         for line in lines:
+            if line.startswith(("FAILED ", "ERROR ", "the pure tests cover ")):
+                wrong.append(line.partition(" - ")[0].rstrip())
             with printing:
                 print(f"{name}| {line.rstrip(chr(10))}", flush=True)
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from scripts.all_tests import run_all
 sys.exit(run_all(Path(sys.argv[1]), {"1": ("-m", "not spark"), "2": ("-m", "spark")}))
 """
+FAILED = "    FAILED tests/test_some.py::"
 TESTS = """
     import pytest
 
@@ -60,8 +61,8 @@ def start(run: SmallRun) -> subprocess.Popen[str]:
     ("pure", "spark", "number", "said"),
     [
         (True, True, "f2", ["spec: 2 of 2 covered"]),
-        (False, True, "f2", ["tests: run 1 failed", "spec: 1 of 2 covered"]),
-        (True, False, "f2", ["tests: run 2 failed", "spec: 1 of 2 covered"]),
+        (False, True, "f2", ["spec: 1 of 2 covered", "tests: run 1 failed", f"{FAILED}test_f1_pure"]),
+        (True, False, "f2", ["spec: 1 of 2 covered", "tests: run 2 failed", f"{FAILED}test_f2_on_spark"]),
         (True, True, "without_a_number", ["spec: less than 90% is covered", "spec: 1 of 2 covered"]),
     ],
     ids=["all is well", "the first fails", "the second fails", "both pass and do not cover"],
