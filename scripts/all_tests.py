@@ -70,12 +70,12 @@ def _start(repo: Path, name: str, notes: Path, arguments: Sequence[str]) -> subp
 def _tell(name: str, run: subprocess.Popen[str], printing: threading.Lock, wrong: list[str]) -> None:
     """Its lines. Should they not be taken any more, the run is not left waiting for that: its next line fails it.
 
-    What is wrong with it, by pytest's summary, is noted too: the tests, without what they say, and a lack of coverage.
+    What is wrong with it, by pytest's summary, is noted too: tests, without what they say, and coverage too low.
     """
     assert run.stdout is not None
     with run.stdout as lines, suppress(OSError):
         for line in lines:
-            if line.startswith(("FAILED ", "ERROR ", "the pure tests cover ")):
+            if line.startswith(("FAILED ", "ERROR ", "too low: ")):
                 wrong.append(line.partition(" - ")[0].rstrip())
             with printing:
                 print(f"{name}| {line.rstrip(chr(10))}", flush=True)

@@ -123,7 +123,8 @@ class PureCoverage:
         branches = totals["percent_branches_covered"]
         floor = self.measured.get_option("report:fail_under")
         self.too_low = branches < floor
-        self.report = f"{page.getvalue()}\nthe pure tests cover {branches:.1f} % of the branches (asked for: {floor} %)"
+        verdict = f"the pure tests cover {branches:.1f} % of the branches (asked for: {floor} %)"
+        self.report = f"{page.getvalue()}\n{'too low: ' if self.too_low else ''}{verdict}"
         if self.too_low and exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

@@ -42,12 +42,13 @@ class SmallRun:
                 fail_under = 85
             """)
         )
-        (root / "package").mkdir()
         self.write("package/__init__.py", "")
         self.write("package/sample.py", 'def pick(yes):\n    if yes:\n        return "yes"\n    return "no"\n')
 
     def write(self, name: str, text: str) -> None:
-        (self.root / name).write_text(textwrap.dedent(text))
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text))
 
     def pytest(self, *arguments: str, ci: bool = True) -> subprocess.CompletedProcess[str]:
         return self.python("-m", "pytest", *arguments, ci=ci)

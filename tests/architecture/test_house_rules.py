@@ -75,14 +75,16 @@ def test_coverage_counts_what_pure_tests_reach_and_nothing_else(small_run: Small
             assert sample.pick(False) == "no"
         """,
     )
+    small_run.write("tests/runtime/driver/test_lives.py", A_PURE_TEST.replace('True) == "yes"', 'False) == "no"'))
     too_low = small_run.pytest("--pure-coverage")
     assert too_low.returncode == 1, too_low.stdout
-    assert "cover 50.0 % of the branches (asked for: 85" in too_low.stdout
+    assert "too low: the pure tests cover 50.0 % of the branches (asked for: 85" in too_low.stdout
 
     small_run.write("tests/test_more.py", A_PURE_TEST.replace('True) == "yes"', 'False) == "no"'))
     enough = small_run.pytest("--pure-coverage")
     assert enough.returncode == 0, enough.stdout
     assert "cover 100.0 % of the branches" in enough.stdout
+    assert "too low" not in enough.stdout
 
     small_run.write(
         "package/never_imported.py", "def pick(yes):\n    return 1 if yes else 2\n\n\nif pick(1):\n    pick(2)\n"

@@ -22,6 +22,8 @@ from headgate_control import Control
 from headgate_control.outcomes import Launched
 
 JOB = Path(__file__).resolve().parents[2] / "spark_jobs" / "jobs" / "running_number.py"
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""A life under fire is mostly its start."""
 SETTINGS = {
     "execution.checkpointing.interval": "1 s",
     "execution.checkpointing.num-retained": "3",
@@ -30,7 +32,7 @@ SETTINGS = {
     "restart-strategy.type": "fixed-delay",
     "restart-strategy.fixed-delay.attempts": "1000",
     "restart-strategy.fixed-delay.delay": "0 s",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # a life is mostly its start
+    "spark.driver.extraJavaOptions": QUICK_JAVA,
 }
 
 

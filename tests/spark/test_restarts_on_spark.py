@@ -19,7 +19,7 @@ from headgate_contract.heartbeats import StreamState
 from headgate_contract.records import Restarted
 from headgate_control.outcomes import Launched
 from tests.crash.checker import check
-from tests.crash.fire import SETTINGS, StreamUnderFire, kill_group, wait_gone
+from tests.crash.fire import QUICK_JAVA, StreamUnderFire, kill_group, wait_gone
 
 pytestmark = [pytest.mark.spark, pytest.mark.e2e]
 
@@ -174,8 +174,7 @@ def command_line(process: psutil.Process) -> str:
 
 
 def test_an_executor_that_dies_is_survived(tmp_path: Path) -> None:
-    quick = SETTINGS["spark.driver.extraJavaOptions"]
-    executors = {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": quick}
+    executors = {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": QUICK_JAVA}
     fragile = Fragile(tmp_path, {"spark.master": "local-cluster[2,1,1024]", **executors})
     try:
         children = psutil.Process(fragile.launched.process.pid).children(recursive=True)

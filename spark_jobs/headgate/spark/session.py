@@ -33,7 +33,7 @@ logger.streaming.level = error
 
 
 def start_session(name: str, settings: Settings, directory: Path, *, lasting: bool = True) -> SparkSession:
-    """A session of this process alone, with its scratch in `directory`; `lasting` if it is to run for more than once.
+    """A session of this process alone, with its scratch in `directory`; `lasting` if it is to run for long.
 
     What the settings say to the JVM comes last, and a collector that they choose is the only one.
     """
@@ -60,7 +60,7 @@ def java_options(given: str, log4j: Path, directory: Path, *, lasting: bool) -> 
     if not _COLLECTOR.search(given):
         options.append("-XX:+UseParallelGC" if lasting else "-XX:+UseSerialGC")
     if not lasting:
-        options.append("-XX:TieredStopAtLevel=1")  # it ends before it would be worth to compile well
+        options.append("-XX:TieredStopAtLevel=1")  # it ends before it would be worth while to compile well
     return " ".join([*options, given]).strip()
 
 

@@ -227,7 +227,7 @@ def test_at_least_once_loses_nothing_and_doubles_what_came_behind_a_barrier(worl
         while world.fails and not life.error:
             world.write_to("right", 1, rows=5)
             time.sleep(0.1)
-        until(lambda: life.error or {row["id"] for row in world.output()} >= wanted(), "nothing is lost")
+        until(lambda: life.error or {row["id"] for row in world.output()} == wanted(), "nothing is lost")
         assert life.error is None
 
     def wanted() -> set[int]:
