@@ -1,9 +1,9 @@
 """What a barrier costs where the channels are full, in each way in which it may pass: `make bench-alignment`.
 
 Two file sources go into a step (0.05 s an element), whose output goes through a channel to a slow one (1 s an element).
-With the channel full, checkpoints are asked for one after the other: aligned, unaligned and at least once, each in a
-driver of its own, one after the other in one run. Then the driver is killed, and the next one goes on from the newest
-checkpoint, at full speed, to the end of the input.
+With the channel full, checkpoints are asked for one after the other, for half a minute at least: aligned, unaligned and
+at least once, each in a driver of its own, one after the other in one run. Then the driver is killed, and the next one
+goes on from the newest checkpoint, at full speed, to the end of the input.
 
 Three targets:
 - an unaligned checkpoint takes at most a third of the time of an aligned one, in the median;
@@ -59,6 +59,8 @@ FULL = 8
 """How many micro-batches the channel before the slow step holds when it is full."""
 FAST_S, SLOW_S = "0.05", "1"
 THIRD = 1 / 3
+WINDOW_S = 30.0
+"""So long at least: the slow step takes a second for an element, and throughput is told in whole ones."""
 PATIENCE_S = 600.0
 
 
@@ -144,7 +146,7 @@ def measure(base: Path, mode: str, checkpoints: int) -> Found:
     try:
         stream.wait(launched, lambda beat: beat.progress.extra.get(CHANNEL, 0) >= FULL)
         began, before = time.monotonic(), _records(stream, launched)
-        for _ in range(checkpoints):
+        while len(found.durations_ms) < checkpoints or time.monotonic() < began + WINDOW_S:
             at = time.monotonic()
             stream.control().checkpoint(STREAM)
             found.durations_ms.append(1000 * (time.monotonic() - at))
@@ -205,12 +207,12 @@ def tell(found: Mapping[str, Found]) -> int:
 
 
 def _all(values: list[float]) -> str:
-    return ", ".join(f"{value:.0f}" for value in values)
+    return f"{len(values)} of them, {min(values):.0f} to {max(values):.0f}"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--checkpoints", type=int, default=3, help="in each mode")
+    parser.add_argument("--checkpoints", type=int, default=3, help="in each mode, at least")
     arguments = parser.parse_args()
     found = {}
     with tempfile.TemporaryDirectory(prefix="headgate-bench-", ignore_cleanup_errors=True) as folder:

@@ -138,6 +138,7 @@ def renamed(metadata: SnapshotMetadata, former: Mapping[VertexUid, VertexUid]) -
             uid: replace(task, inputs={_renamed(channel, former): held for channel, held in task.inputs.items()})
             for uid, task in now(metadata.tasks).items()
         },
+        finished=tuple(now(dict.fromkeys(metadata.finished))),
         committables=tuple(CommittableGroup(group.id, now(group.sinks)) for group in metadata.committables),
     )
 

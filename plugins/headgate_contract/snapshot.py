@@ -177,6 +177,8 @@ class SnapshotMetadata:
     vertices: Mapping[VertexUid, VertexState] = field(default_factory=dict)
     tasks: Mapping[VertexUid, TaskState] = field(default_factory=dict)
     """Of a job with channels; a linear one has none."""
+    finished: tuple[VertexUid, ...] = ()
+    """The tasks whose operators have finished, and to which nothing has come since."""
     committables: tuple[CommittableGroup, ...] = ()
     """All groups not yet noted as committed, oldest first; the last is this snapshot's own."""
     records: int = 0

@@ -20,7 +20,7 @@ VERSIONS = {
     "answer": 1,
     "heartbeat": 3,
     "event": 2,
-    "snapshot": 3,
+    "snapshot": 4,
     "stream": 1,
     "manifest": 1,
     "segment": 1,

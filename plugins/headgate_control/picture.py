@@ -32,7 +32,10 @@ def _task(task: Plan) -> Iterator[str]:
         port = f", input {each['port'] + 1}" if several and task["step"] and len(task["step"]["keys"]) > 1 else ""
         way = "" if each["channel"] is None else f" by channel {each['channel']}"
         chain = "".join(f" -> {uid}" for uid in each["transforms"])
-        yield f"reads    {'source ' if each['source'] else ''}{each['producer']}{way}{port}{chain}"
+        ends = ", which ends" if each["bounded"] else ""
+        yield f"reads    {'source ' if each['source'] else ''}{each['producer']}{way}{port}{chain}{ends}"
+        if each["watermark"] is not None:
+            yield f"         {_event_time(each['watermark'])}"
     step = task["step"]
     if step is not None:
         keys = " and ".join("a broadcast" if keys is None else ", ".join(keys) for keys in step["keys"])
@@ -44,6 +47,11 @@ def _task(task: Plan) -> Iterator[str]:
         to = [f"sink {end['sink']}"] if end["sink"] else [f"channel {channel}" for channel in end["channels"]]
         yield f"writes   {''.join(f'{uid} -> ' for uid in end['functions'])}{', '.join(to)}"
     yield f"barrier  {task['barrier']}"
+
+
+def _event_time(told: Plan) -> str:
+    idle = "" if told["idle_after"] is None else f", idle after {told['idle_after']}"
+    return f"event time {told['column']}, {told['delay']} late at most{idle}"
 
 
 def _number(things: Any, noun: str) -> str:

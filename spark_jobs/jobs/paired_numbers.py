@@ -2,7 +2,7 @@
 
 `pair` numbers what it has of both inputs, `number` what leaves `pair`: with unique ids, each step's output tells by
 itself whether it has had every record once. The inputs go at paces of their own, and each step may be made slow, so
-that the channels fill.
+that the channels fill. With PAIRED_BOUNDED=1 they end.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ def records(side: str, files: str) -> headgate.KeyedStream:
         format="parquet",
         schema="id BIGINT, key BIGINT",
         max_files_per_trigger=int(os.environ.get(files, "1")),
+        bounded=os.environ.get("PAIRED_BOUNDED") == "1",
     )
     return job.source(side, source).key_by("key")
 

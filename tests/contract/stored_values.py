@@ -389,3 +389,11 @@ VALUES_3: dict[str, tuple[str, Any]] = {
     ),
 }
 """Those of version 3."""
+
+VALUES_4: dict[str, tuple[str, Any]] = {
+    "snapshot": (
+        "snapshot",
+        replace(VALUES_3["snapshot"][1], finished=(VertexUid("counts"), VertexUid("lines"))),
+    ),
+}
+"""Those of version 4."""

@@ -17,7 +17,7 @@ from headgate_contract.log import ExclusiveLog
 from headgate_contract.paths import numbered
 from headgate_contract.store import open_store
 from tests.contract.store_suite import unique
-from tests.contract.stored_values import VALUES, VALUES_2, VALUES_3
+from tests.contract.stored_values import VALUES, VALUES_2, VALUES_3, VALUES_4
 from tests.house_rules import REPO
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -37,6 +37,7 @@ RELEASED = (
     [(1, name) for name in sorted(VALUES)]
     + [(2, name) for name in sorted(VALUES_2)]
     + [(3, name) for name in sorted(VALUES_3)]
+    + [(4, name) for name in sorted(VALUES_4)]
 )
 """Every fixture: its version and its name."""
 OTHERS = {"manifest", "segment"}  # what sinks and sources put into the same envelope
@@ -54,7 +55,7 @@ def read(kind: str, data: bytes) -> object:
 
 def fixture(version: int, name: str) -> tuple[str, Any, bytes]:
     """The kind, the value that was written, and the file."""
-    kind, value = {1: VALUES, 2: VALUES_2, 3: VALUES_3}[version][name]
+    kind, value = {1: VALUES, 2: VALUES_2, 3: VALUES_3, 4: VALUES_4}[version][name]
     return kind, value, (FIXTURES / f"v{version}" / f"{name}.json").read_bytes()
 
 

@@ -245,8 +245,8 @@ class TestSnapshotMetadata:
         assert read_metadata(data, "here") == self.metadata()
         with pytest.raises(SnapshotDamaged, match="here lacks the field 'max_parallelism'"):
             read_metadata(data.replace(b'"max_parallelism":128,', b""), "here")
-        with pytest.raises(NewerVersion, match="here is a snapshot file of version 4"):
-            read_metadata(data.replace(b'"version":3', b'"version":4'), "here")
+        with pytest.raises(NewerVersion, match="here is a snapshot file of version 5"):
+            read_metadata(data.replace(b'"version":4', b'"version":5'), "here")
 
     @pytest.mark.parametrize("name", ["/etc/cron.d/x", "../x", "..", ".", "", "a/b", "a\\b", "a\0b"])
     def test_a_file_name_that_leaves_its_folder_is_damage(self, name: str) -> None:

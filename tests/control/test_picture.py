@@ -131,8 +131,16 @@ def test_a_union_without_a_step_is_a_vertex_of_its_own_in_the_picture() -> None:
     task = {
         "uid": "a.union1",
         "inputs": [
-            {"producer": name, "source": True, "channel": f"{name}->a.union1", "transforms": [], "port": 0}
-            for name in ("a", "b")
+            {
+                "producer": name,
+                "source": True,
+                "bounded": name == "b",
+                "channel": f"{name}->a.union1",
+                "transforms": [],
+                "watermark": {"column": "at", "delay": "10 s", "idle_after": idle},
+                "port": 0,
+            }
+            for name, idle in (("a", None), ("b", "1 min"))
         ],
         "step": None,
         "parallelism": None,
@@ -144,7 +152,10 @@ def test_a_union_without_a_step_is_a_vertex_of_its_own_in_the_picture() -> None:
     dot = as_dot(found).splitlines()
     assert '  "a" -> "a.union1" [style=dashed];' in dot
     assert '  "a.union1" -> "out";' in dot
-    assert "writes   sink out" in as_text(found)
+    text = as_text(found)
+    assert "writes   sink out" in text
+    assert "reads    source a by channel a->a.union1\n           event time at, 10 s late at most\n" in text
+    assert "b->a.union1, which ends\n           event time at, 10 s late at most, idle after 1 min\n" in text
 
 
 def test_the_picture_in_the_docs_is_that_of_its_job(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from headgate.coordinator.messages import (
     NotifyAborted,
     NotifyComplete,
     Reply,
+    SourceEnded,
     Stored,
     StoreFailed,
     Tick,
@@ -47,6 +48,9 @@ from headgate_contract.ids import CheckpointId
 from headgate_contract.snapshot import SnapshotRef
 
 log = logging.getLogger(__name__)
+
+INPUT_ENDED = "its input has ended"
+"""Why a stream of bounded sources stops."""
 
 
 @dataclass
@@ -82,6 +86,7 @@ class Coordinator:
         self._storing: CheckpointId | None = None
         self._last_end_ms: int | None = None
         """When the last snapshot completed or came to nothing."""
+        self._input_ended = False
         self._doom: Cancel | FailStream | None = None
         """How the stream ends as soon as what is being stored has turned out one way or the other."""
 
@@ -91,6 +96,11 @@ class Coordinator:
     def may_begin(self) -> bool:
         """May a micro-batch begin now, or a periodic checkpoint? Not while the stream is ending."""
         return self.stop is None and self._doom is None and not self.ended
+
+    @property
+    def is_through(self) -> bool:
+        """Whether nothing will ever come any more: the stream stops by itself then."""
+        return self._input_ended
 
     def pinned_files(self) -> frozenset[str]:
         """The local files of channels that are still read: a chain has none."""
@@ -128,15 +138,16 @@ class Coordinator:
                 self.busy = False
                 self.cut = self.cut.after(result)
                 self.output.stage(result.staged)
+            case SourceEnded(source=source):  # a chain has one
+                self.cut = self.cut.at_end_of(source)
+                self._input_ended = True
             case BatchFailed(cause=cause):
                 self.busy = False
                 self._doom = self._doom or FailStream(cause=cause)
             case Trigger():
                 return self._ask(replace(event, due_ms=now_ms), now_ms)
-            case Cancel() if self._doom is not None:
-                return refusal(event.request, "the stream is ending already")
             case Cancel():
-                self._doom = event
+                return self._cancel(event)
             case Acknowledged():
                 self._acknowledged(event)
             case Declined(checkpoint=checkpoint, participant=participant, cause=cause):
@@ -160,6 +171,12 @@ class Coordinator:
 
     def _after_end(self, event: Event) -> list[Action]:
         return refusal(event.request, "the stream has ended") if isinstance(event, (Trigger, Cancel)) else []
+
+    def _cancel(self, cancel: Cancel) -> list[Action]:
+        if self._doom is not None:
+            return refusal(cancel.request, "the stream is ending already")
+        self._doom = cancel
+        return []
 
     def _ask(self, trigger: Trigger, now_ms: int) -> list[Action]:
         """Somebody asks for a snapshot: refuse it, or let it wait for its turn."""
@@ -220,8 +237,11 @@ class Coordinator:
 
     def _barriers(self, now_ms: int) -> list[Action]:
         """Let every barrier pass that may, if no step is running: a cut lies between two micro-batches."""
+        actions: list[Action] = []
+        if self.is_through and self.may_begin:
+            actions += self._begin_to_stop(Trigger(stop=True, drain=True, reason=INPUT_ENDED, due_ms=now_ms), now_ms)
         due = self.scheduler.fires(now_ms)
-        actions = self._submit(Trigger(reason="interval", due_ms=due), now_ms) if due is not None else []
+        actions += self._submit(Trigger(reason="interval", due_ms=due), now_ms) if due is not None else []
         while (chosen := self.requests.look(self._load(), now_ms)) is not None:
             if isinstance(chosen, Dropped):
                 self.requests.take()
@@ -251,8 +271,9 @@ class Coordinator:
         return self._barrier(stop.trigger, now_ms)
 
     def _finish(self) -> list[Action]:
-        """The last step of all operators; `busy` until it is done."""
-        return [FinishOperators(cut=self.cut)]
+        """The last step of all operators; `busy` until it is done. Nothing has come to those that have finished."""
+        self.busy = not self.cut.finished
+        return [FinishOperators(cut=self.cut)] if self.busy else []
 
     @property
     def _last_barrier_due(self) -> bool:

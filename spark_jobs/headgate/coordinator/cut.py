@@ -14,6 +14,22 @@ Versions = Mapping[VertexUid, Mapping[int, Json]]
 OperatorStates = Mapping[VertexUid, Mapping[str, OperatorState]]
 Staged = Mapping[VertexUid, tuple[Json, ...]]
 
+_ENDED = "ended"
+
+
+def at_end(position: Json) -> Json:
+    """S_n of a source that has handed over all that it has: a life that goes on from there does not ask it again."""
+    return {**position, _ENDED: True}
+
+
+def is_at_end(position: Json) -> bool:
+    return bool(position.get(_ENDED))
+
+
+def without_end(position: Json) -> Json:
+    """The same for a source that may have more again."""
+    return {key: value for key, value in position.items() if key != _ENDED}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
@@ -28,6 +44,8 @@ class Cut:
     """S_n of each source."""
     records: int = 0
     watermark_ms: int | None = None
+    finished: frozenset[VertexUid] = frozenset()
+    """The tasks whose operators have finished, and to which nothing has come since."""
 
     def after(self, batch: BatchResult) -> Cut:
         """The cut after one more micro-batch; what the batch did not touch stays."""
@@ -42,7 +60,12 @@ class Cut:
             positions={**self.positions, **batch.positions},
             records=self.records + batch.records,
             watermark_ms=latest(self.watermark_ms, batch.watermark_ms),
+            finished=batch.finished,
         )
+
+    def at_end_of(self, source: VertexUid) -> Cut:
+        """The same, and the source has ended."""
+        return replace(self, positions={**self.positions, source: at_end(self.positions[source])})
 
     def of(self, vertices: Collection[VertexUid]) -> Cut:
         """Only the state of these."""
@@ -61,6 +84,7 @@ class Cut:
             operator_states={**self.operator_states, **part.operator_states},
             positions={**self.positions, **part.positions},
             records=self.records + part.records,
+            finished=self.finished | part.finished,
         )
 
 
@@ -76,6 +100,8 @@ class BatchResult:
     operator_states: OperatorStates = field(default_factory=dict)
     watermark_ms: int | None = None
     """What the source tells behind it, if it tells of event time."""
+    finished: frozenset[VertexUid] = frozenset()
+    """The task, if this was its operators' last step."""
 
 
 def latest(*moments: int | None) -> int | None:

@@ -71,6 +71,13 @@ class BatchDone:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SourceEnded:
+    """A bounded source has handed over all that it has."""
+
+    source: VertexUid
+
+
+@dataclass(frozen=True, kw_only=True)
 class BatchFailed:
     cause: str
 
@@ -149,6 +156,7 @@ Event = (
     Trigger
     | BatchBegun
     | BatchDone
+    | SourceEnded
     | BatchFailed
     | Acknowledged
     | Declined

@@ -97,6 +97,10 @@ class Engine(ABC):
         """S_n right behind the micro-batch; called once, by the handler, in the source's thread."""
 
     @abstractmethod
+    def ended(self) -> frozenset[VertexUid]:
+        """The bounded sources whose last micro-batch the handler has had; of those whose position says so, at once."""
+
+    @abstractmethod
     def failure(self) -> str | None:
         """Why no more micro-batches come, or None while they do."""
 

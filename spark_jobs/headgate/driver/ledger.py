@@ -223,6 +223,7 @@ class Ledger:
             sources=action.sources,
             vertices=action.vertices,
             tasks=action.tasks,
+            finished=tuple(sorted(action.cut.finished)),
             committables=tuple(CommittableGroup(group.id, group.sinks) for group in action.groups),
             records=action.cut.records,
             watermark_ms=_watermark(action),

@@ -18,6 +18,7 @@ from headgate.coordinator.messages import (
     FinishOperators,
     NotifyAborted,
     NotifyComplete,
+    SourceEnded,
     TakeSnapshot,
     TaskAction,
     Trigger,
@@ -86,6 +87,8 @@ class Life:
         self._error: BaseException | None = None
         self._stop_posted = False
         self._stop_again_at = 0.0
+        self._told_ended: set[VertexUid] = set()
+        """The sources of which the coordinator knows that they have ended."""
         self._vertices = {step.uid: self._stateful_vertex(step) for step in self._plan.steps}
         self._channels = setup.work / "state" / f"r{setup.restart}.channels"
         self._channels.mkdir(parents=True, exist_ok=True)
@@ -304,6 +307,9 @@ class Life:
     def _wait(self) -> None:
         while not self._ended.wait(0.2):
             self._post_stop()
+            for source in sorted(self._engine.ended() - self._told_ended):
+                self._told_ended.add(source)
+                self._loop.post(SourceEnded(source=source))
             failure = self._engine.failure()
             if failure is not None and not self._ended.is_set():
                 self._loop.post(BatchFailed(cause=failure))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from headgate.coordinator.cut import Cut, Group, Json, OperatorStates
+from headgate.coordinator.cut import Cut, Group, Json, OperatorStates, without_end
 from headgate.driver.ledger import Ledger
 from headgate.driver.pulse import Heart
 from headgate.driver.recovery_watch import RecoveryWatch
@@ -173,11 +173,16 @@ class Restorer:
             positions=positions,
             records=metadata.records,
             watermark_ms=metadata.watermark_ms,
+            finished=frozenset(metadata.finished),
         )
 
     def _position(self, uid: VertexUid, files: SnapshotFiles, metadata: SnapshotMetadata) -> Json:
         source = metadata.sources.get(uid)  # None: it was allowed to begin anew
-        return self._setup.engine.books[uid].load(source, files.read) if source is not None else dict(INITIAL)
+        if source is None:
+            return dict(INITIAL)
+        position = self._setup.engine.books[uid].load(source, files.read)
+        (vertex,) = (each for each in self._setup.plan.sources if each.uid == uid)
+        return position if vertex.source.bounded else without_end(position)
 
     def _fetch_in_flight(self, files: SnapshotFiles, metadata: SnapshotMetadata) -> int:
         """The files of what was in flight, each once: several channels may hold one micro-batch."""

@@ -116,6 +116,7 @@ class Steps:
             staged=_handles(acks, [end.vertex.uid for end in task.sinks]),
             records=records,
             watermark_ms=_watermark(step, acks),
+            finished=frozenset({task.uid}) if step.finishing else frozenset(),
         )
 
     def made(self, task: Task, acks: list[StepAck]) -> dict[VertexUid, Batch]:

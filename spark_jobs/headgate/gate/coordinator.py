@@ -14,11 +14,11 @@ from typing import Any
 
 from headgate.coordinator.coordinator import Coordinator
 from headgate.coordinator.cut import Cut, least
-from headgate.coordinator.messages import Action, Event, NotifyAborted, Stored, Trigger
+from headgate.coordinator.messages import Action, Event, NotifyAborted, SourceEnded, Stored, Trigger
 from headgate.coordinator.reasons import CheckpointFailureReason
 from headgate.gate.elements import Barrier, Batch, Data, EndOfInput, Json, Watermark
 from headgate.gate.flow import Ended, Flow, InFlight, Passed, Refused, Run, Told
-from headgate.gate.messages import BatchTaken, ElementDone, FinishTask, HandedOver, RunElement, SourceEnded, SourcesRun
+from headgate.gate.messages import BatchTaken, ElementDone, FinishTask, HandedOver, RunElement, SourcesRun
 from headgate.gate.silence import Silence
 from headgate.gate.watermarks import Watermarks
 from headgate_contract.ids import CheckpointId, VertexUid
@@ -61,7 +61,10 @@ class GraphCoordinator(Coordinator):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.cuts = {task: self.cut.of(_of_one(parts.state)) for task, parts in self.tasks.items()}
+        self.cuts = {
+            task: replace(self.cut.of(_of_one(parts.state)), finished=self.cut.finished & {task})
+            for task, parts in self.tasks.items()
+        }
         self._offered: dict[VertexUid, Batch] = {}
         """What sources have handed over, and there was no room for."""
         self._idle = set(self.tasks)
@@ -73,7 +76,9 @@ class GraphCoordinator(Coordinator):
         """At the barriers that have passed a task, and not all that they have overtaken is known."""
         self._silence = Silence(self.idle_after_ms)
         self._finishing: deque[VertexUid] = deque()
-        """The tasks whose operators have still to finish, in order."""
+        """The tasks whose operators have still to finish before a stop, in order."""
+        self.through: set[VertexUid] = set()
+        """The tasks that have finished because nothing comes to them any more."""
 
     # ---- questions
 
@@ -82,6 +87,10 @@ class GraphCoordinator(Coordinator):
         if not self.ended and not self._doom:
             moments += [self.flow.next_deadline(), self._silence.next_deadline()]
         return min((moment for moment in moments if moment is not None), default=None)
+
+    @property
+    def is_through(self) -> bool:
+        return self.through == set(self.tasks)
 
     def pinned_files(self) -> frozenset[str]:
         batches = [*self.flow.batches(), *self.flow.noted()]
@@ -118,10 +127,12 @@ class GraphCoordinator(Coordinator):
         self.cuts[event.task] = self.cuts[event.task].after(event.result)
         self.output.stage(event.result.staged)
         self._idle.add(event.task)
-        if not self.flow.is_running(event.task):  # it has finished
-            return self._follow(self.flow.pass_on(event.task, event.made, now_ms), now_ms)
-        told = event.result.watermark_ms
-        watermark = None if told is None else Watermark(told)
+        if not self.flow.is_running(event.task):  # its operators have finished
+            told = self.flow.pass_on(event.task, event.made, now_ms)
+            told += self._pass_end(event.task, now_ms) if self.flow.gates[event.task].finished else []
+            return self._follow(told, now_ms)
+        known = event.result.watermark_ms
+        watermark = None if known is None else Watermark(known)
         return self._follow(self.flow.done(event.task, event.made, now_ms, watermark), now_ms)
 
     def _barriers(self, now_ms: int) -> list[Action]:
@@ -170,9 +181,24 @@ class GraphCoordinator(Coordinator):
                     actions += self._in_flight(each)
                 case Refused(checkpoint=checkpoint, task=task, reason=reason):
                     actions += self._abort(checkpoint, reason, f"at {task}: {reason.told}", now_ms)
-                case Ended(task=task):
+                case Ended(task=task) if self.stop is None or not self.stop.finishing:  # else it is told to finish
                     log.info("nothing comes to task %s any more", task)
+                    if self._has_finished(task):
+                        waiting += self._pass_end(task, now_ms)
+                    else:
+                        actions.append(self._finish_task(task))
         return actions
+
+    def _has_finished(self, task: VertexUid) -> bool:
+        return self.tasks[task].state is None or bool(self.cuts[task].finished)
+
+    def _finish_task(self, task: VertexUid) -> FinishTask:
+        self._idle.discard(task)
+        return FinishTask(task=task, cut=self._cut_of(task))
+
+    def _pass_end(self, task: VertexUid, now_ms: int) -> list[Told]:
+        self.through.add(task)
+        return self.flow.end(task, now_ms)
 
     # ---- barriers
 
@@ -235,7 +261,7 @@ class GraphCoordinator(Coordinator):
         return not self.flow.holds_batches and self._idle == set(self.tasks)
 
     def _finish(self) -> list[Action]:
-        self._finishing = deque(task for task, parts in self.tasks.items() if parts.state is not None)
+        self._finishing = deque(task for task in self.tasks if not self._has_finished(task))
         return self._finish_next()
 
     def _finish_next(self) -> list[Action]:
@@ -245,9 +271,7 @@ class GraphCoordinator(Coordinator):
         if not self._finishing:
             self.busy = False
             return []
-        task = self._finishing.popleft()
-        self._idle.discard(task)
-        return [FinishTask(task=task, cut=self._cut_of(task))]
+        return [self._finish_task(self._finishing.popleft())]
 
 
 def _of_one(vertex: VertexUid | None) -> tuple[VertexUid, ...]:

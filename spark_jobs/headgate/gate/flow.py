@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from headgate.coordinator.cut import at_end
 from headgate.coordinator.reasons import CheckpointFailureReason
 from headgate.gate.channel import Capacity, Channel
 from headgate.gate.effects import ChannelState, Effect, Finished, GaveUp, Process, TakeState
@@ -85,7 +86,7 @@ class Refused:
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """Nothing comes to this task any more."""
+    """Nothing comes to this task any more. Once it has finished, `end` is to be called."""
 
     task: VertexUid
 
@@ -137,6 +138,8 @@ class Flow:
         if isinstance(element, Batch):
             assert element.after is not None
             self._reached[source] = element.after
+        elif isinstance(element, EndOfInput):
+            self._reached[source] = at_end(self._reached[source])
         return self._put([(self.topology.sources[source], element)], now_ms)
 
     def inject(self, barrier: Barrier, now_ms: int) -> list[Told]:
@@ -144,7 +147,9 @@ class Flow:
         self._at_barrier[barrier.checkpoint] = dict(self._reached)
         into = [id for id in self.topology.sources.values() if not self._channel(id).ended]
         into += [id for gate in self.gates.values() for id in gate.ending]
-        return self._put([(id, barrier) for id in into], now_ms)
+        finished = [(task, gate.pass_by(barrier)) for task, gate in self.gates.items() if gate.finished]
+        told = self._put([(id, barrier) for id in into], now_ms)
+        return told + [each for task, effects in finished for each in self._follow(task, effects, now_ms)]
 
     # ---- tasks
 
@@ -167,6 +172,10 @@ class Flow:
         news = self.gates[task].done(watermark)
         told = self.pass_on(task, made, now_ms)
         return told + self._put([(id, each) for each in news for id in self.topology.outputs(task)], now_ms)
+
+    def end(self, task: VertexUid, now_ms: int) -> list[Told]:
+        """The task has finished: nothing comes behind what it has passed on."""
+        return self._put([(id, EndOfInput()) for id in self.topology.outputs(task)], now_ms)
 
     def watermark_ms(self, task: VertexUid) -> int | None:
         """How far event time has come at a task."""
@@ -257,14 +266,14 @@ class Flow:
                     told.append(Refused(checkpoint=checkpoint, task=at, reason=reason))
                 case Finished():
                     told.append(Ended(task=at))
-                    waiting += self._pass_on(at, EndOfInput(), now_ms)
         return sorted(told, key=lambda each: isinstance(each, Run))
 
-    def _pass_on(self, task: VertexUid, element: Element, now_ms: int) -> Iterable[tuple[VertexUid, Effect]]:
+    def _pass_on(self, task: VertexUid, barrier: Barrier, now_ms: int) -> Iterable[tuple[VertexUid, Effect]]:
         for id in self.topology.outputs(task):
-            behind = self._consumers[id]
-            for effect in self.gates[behind].put(id, element, now_ms):
-                yield behind, effect
+            if not self._channel(id).ended:  # else those behind know that nothing comes by it
+                behind = self._consumers[id]
+                for effect in self.gates[behind].put(id, barrier, now_ms):
+                    yield behind, effect
 
     def _in_flight(self, task: VertexUid, found: ChannelState) -> InFlight:
         """What was overtaken in a source's channel is not kept: the source is read again from before it."""

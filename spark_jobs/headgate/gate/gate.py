@@ -17,7 +17,7 @@ from itertools import islice
 
 from headgate.coordinator.reasons import CheckpointFailureReason as Reason
 from headgate.gate.channel import Channel
-from headgate.gate.effects import Effect, Finished, GaveUp, Process, TakeState
+from headgate.gate.effects import ChannelState, Effect, Finished, GaveUp, Process, TakeState
 from headgate.gate.elements import Barrier, Batch, ChannelId, Data, Element, EndOfInput, Watermark
 from headgate.gate.states import (
     Aligning,
@@ -125,6 +125,12 @@ class Gate:
         """When `tick` should come at the latest, or None."""
         moments = [barrier.overtakes_ms for barrier in self._waiting_barriers()]
         return min((moment for moment in moments if moment is not None), default=None)
+
+    def pass_by(self, barrier: Barrier) -> list[Effect]:
+        """A barrier for a task to which nothing comes any more: there is no input that could bring it."""
+        assert self.finished
+        taken = TakeState(barrier=barrier, watermarks=self.watermarks)
+        return [taken, ChannelState(checkpoint=barrier.checkpoint, in_flight={})]
 
     def abort(self, checkpoint: CheckpointId) -> None:
         """Nobody wants the checkpoint any more: what it held back goes on, and its barriers mean nothing."""

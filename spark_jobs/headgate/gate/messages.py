@@ -27,13 +27,6 @@ class SourcesRun(TaskEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceEnded(TaskEvent):
-    """A bounded source has handed over all that it has."""
-
-    source: VertexUid
-
-
-@dataclass(frozen=True, kw_only=True)
 class ElementDone(TaskEvent):
     """A task has run its element, or has finished, and made this for the tasks behind it."""
 

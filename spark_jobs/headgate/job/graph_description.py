@@ -58,6 +58,7 @@ def _input(each: TaskInput) -> Plain:
     return {
         "producer": each.producer,
         "source": each.source is not None,
+        "bounded": each.source is not None and each.source.source.bounded,
         "channel": None if each.channel is None else str(each.channel),
         "transforms": [vertex.uid for vertex in each.transforms],
         "watermark": None if each.time is None else _time(each.time),

@@ -16,6 +16,11 @@ class Source(ABC):
     def guarantee(self) -> str:
         """`exactly-once` if every record can be read again from a position, else `at-most-once`."""
 
+    @property
+    def bounded(self) -> bool:
+        """Whether it ends, when it has handed over all that there is when a life begins."""
+        return False
+
     @abstractmethod
     def describe(self) -> dict[str, Any]:
         """The source as plain data, for the plan; without secrets."""

@@ -41,13 +41,15 @@ class FilesSource(Source):
     max_bytes_per_trigger: int | None
     """Exactly one of the two is set: Spark takes no more."""
     options: Mapping[str, str] = field(default_factory=dict)
+    bounded: bool = False
 
     @property
     def guarantee(self) -> str:
         return "exactly-once"
 
     def describe(self) -> dict[str, Any]:
-        return {"kind": self.kind, "path": self.path, "format": self.format, "schema": self.schema}
+        told = {"kind": self.kind, "path": self.path, "format": self.format, "schema": self.schema}
+        return {**told, "bounded": True} if self.bounded else told
 
 
 def files(
@@ -58,6 +60,7 @@ def files(
     max_files_per_trigger: int | None = None,
     max_bytes_per_trigger: int | None = None,
     options: Mapping[str, str] | None = None,
+    bounded: bool = False,
 ) -> FilesSource:
     """Read the files that appear in the folder `path`, oldest first.
 
@@ -66,6 +69,10 @@ def files(
     A file must appear whole (write it elsewhere, then rename), keep its content, and stay while a retained snapshot
     may replay it. `schema` is a DDL string ("id BIGINT, name STRING"); text needs none. A relative path is seen from
     the folder that the job was deployed in.
+    With `bounded=True` the source ends when it has read what is in the folder when a life of the stream begins. It
+    holds up no barrier and no event time from then on, and stays ended in what is restored from a later snapshot. When
+    all sources have ended the operators finish, and the stream stops by itself with a last checkpoint.
+    headgate.trigger-interval does not pace it.
     `options` go to Spark's reader, except those that would lose records. A JSON or CSV line that does not fit the
     schema fails the stream; with options={"mode": "PERMISSIVE"} it becomes nulls instead.
     """
@@ -87,11 +94,13 @@ def files(
         )
     if max_files_per_trigger is None and max_bytes_per_trigger is None:
         max_bytes_per_trigger = BYTES_PER_TRIGGER
+    if not isinstance(bounded, bool):
+        raise JobInvalid(f"files({path!r}): bounded is {bounded!r}, it is True or False")
     given = dict(options or {})
     _refuse_losing(path, given)
     if format in ("json", "csv") and "mode" not in map(str.lower, given):
         given["mode"] = "FAILFAST"  # Spark's own default makes a row of nulls of a line that it cannot read
-    return FilesSource(path, format, schema, max_files_per_trigger, max_bytes_per_trigger, given)
+    return FilesSource(path, format, schema, max_files_per_trigger, max_bytes_per_trigger, given, bounded)
 
 
 def _refuse_losing(path: str, options: Mapping[str, str]) -> None:

@@ -6,6 +6,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from headgate.coordinator.cut import is_at_end
 from headgate.driver.engine import Engine, EngineSetup, Json, MicroBatch, Written
 from headgate.driver.loop import StreamEnding
 from headgate.job.tasks import Task, TaskInput
@@ -41,6 +43,8 @@ class SparkEngine(Engine):
         self._frames: dict[VertexUid, DataFrame] = {}
         """What each source hands over, with the DataFrame code before its step."""
         self._queries: dict[VertexUid, StreamingQuery] = {}
+        self._ended: set[VertexUid] = set()
+        """The bounded sources that have."""
         self._lives = 0
         self._halting = threading.Event()
         self._stopped = False
@@ -77,8 +81,10 @@ class SparkEngine(Engine):
     def begin(self, positions: Mapping[VertexUid, Json], handler: Callable[[MicroBatch], None]) -> None:
         for uid, reader in self._readers.items():
             reader.seed(self._folder(uid), positions[uid])
+        self._ended = {uid for uid in self._frames if is_at_end(positions[uid])}
         for uid, frame in self._frames.items():
-            self._queries[uid] = self._start(uid, frame, handler)
+            if uid not in self._ended:
+                self._queries[uid] = self._start(uid, frame, handler)
 
     def _start(self, uid: VertexUid, frame: DataFrame, handler: Callable[[MicroBatch], None]) -> StreamingQuery:
         halting = self._halting
@@ -91,6 +97,8 @@ class SparkEngine(Engine):
 
         location = f"file://{self._folder(uid)}"  # as it is: Spark does not decode a URI
         writer = frame.writeStream.foreachBatch(on_batch).option("checkpointLocation", location)
+        if self._readers[uid].bounded:
+            return writer.trigger(availableNow=True).start()
         pace = self._setup.settings["headgate.trigger-interval"]
         return writer.trigger(processingTime=f"{int(pace)} milliseconds").start()
 
@@ -114,6 +122,15 @@ class SparkEngine(Engine):
     def position_after(self, batch: MicroBatch) -> Json:
         return self._readers[batch.source].position(self._folder(batch.source), batch.number)
 
+    def ended(self) -> frozenset[VertexUid]:
+        if not self._halting.is_set():
+            with suppress(Exception):  # of py4j's and of the socket's: failure() tells it
+                self._ended.update(uid for uid, query in self._queries.items() if self._has_ended(uid, query))
+        return frozenset(self._ended)
+
+    def _has_ended(self, uid: VertexUid, query: StreamingQuery) -> bool:
+        return self._readers[uid].bounded and not query.isActive and query.exception() is None
+
     def failure(self) -> str | None:
         if not self._queries or self._halting.is_set():
             return None
@@ -122,7 +139,7 @@ class SparkEngine(Engine):
             return gone
         try:
             for uid, query in self._queries.items():
-                if not query.isActive:
+                if not query.isActive and not self._has_ended(uid, query):
                     error = query.exception()
                     of = f" of source {uid}" if len(self._queries) > 1 else ""
                     return f"the streaming query{of} ended by itself" if error is None else root_cause(error)

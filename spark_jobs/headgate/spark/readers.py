@@ -25,6 +25,8 @@ class Reader(ABC):
     """One source in one life."""
 
     book: PositionBook
+    bounded = False
+    """Its query takes what there is, and ends."""
 
     @abstractmethod
     def load(self, session: SparkSession) -> DataFrame:
@@ -73,6 +75,7 @@ class FilesReader(Reader):
     def __init__(self, source: FilesSource, uid: str) -> None:
         self._source = source
         self.book: FileListBook = FileListBook(uid, source.kind)
+        self.bounded = source.bounded
         self._log = -1
 
     def load(self, session: SparkSession) -> DataFrame:

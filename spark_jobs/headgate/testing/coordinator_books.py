@@ -153,7 +153,7 @@ class CoordinatorBooks:
         self.next_id += 1
         pending = self.coordinator.pending[take.checkpoint]
         self.attempts[take.checkpoint] = Attempt(take, pending.trigger, self.now_ms, len(self.staged))
-        assert pending.trigger.drain == self.finishing, (
+        assert pending.trigger.drain == (self.finishing or bool(self.cut.finished)), (
             "a drain's barrier comes behind the finishing, and no other does"
         )
         if pending.trigger.stop:

@@ -24,6 +24,7 @@ from headgate.coordinator.messages import (
     NotifyAborted,
     NotifyComplete,
     Reply,
+    SourceEnded,
     Stored,
     StoreFailed,
     StoreSnapshot,
@@ -33,7 +34,7 @@ from headgate.coordinator.messages import (
     WriteStopped,
 )
 from headgate.testing.coordinator_books import COUNTS, LINES, OUT, PARTICIPANTS, STATE, CoordinatorBooks, ack_of
-from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName, SlotNumber
+from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName, SlotNumber, VertexUid
 from headgate_contract.snapshot import SnapshotKind, SnapshotRef
 
 
@@ -69,11 +70,13 @@ class CoordinatorHarness(CoordinatorBooks):
         handles = tuple({"staged": len(self.staged) + number} for number in range(staged))
         self.staged += [handle["staged"] for handle in handles]
         self.busy = False
+        finished = frozenset({COUNTS}) if self.finishing else frozenset[VertexUid]()
         self.cut = Cut(
             epoch=epoch,
             versions={COUNTS: {0: {"epoch": epoch}}},
-            positions={LINES: {"batch": epoch}},
+            positions={LINES: {**self.cut.positions[LINES], "batch": epoch}},
             records=self.cut.records + 10,
+            finished=finished,
         )
         result = BatchResult(
             epoch=epoch,
@@ -81,8 +84,15 @@ class CoordinatorHarness(CoordinatorBooks):
             positions=self.cut.positions,
             staged={OUT: handles} if handles else {},
             records=10,
+            finished=finished,
         )
         self.tell(BatchDone(result=result))
+
+    def end_source(self) -> list[Action]:
+        """The source has handed over all that it has."""
+        if not self.ended:
+            self.cut = self.cut.at_end_of(LINES)
+        return self.tell(SourceEnded(source=LINES))
 
     def fail_batch(self, cause: str = "the step failed") -> list[Action]:
         """The running micro-batch fails."""

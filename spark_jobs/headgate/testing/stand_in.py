@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from headgate.coordinator.cut import is_at_end
 from headgate.driver.engine import Engine, EngineSetup, Json, MicroBatch, Written
 from headgate.driver.loop import StreamEnding
 from headgate.job.graph import SourceVertex
@@ -43,6 +44,8 @@ class _Feed:
         self.book = FileListBook(vertex.uid, source.kind)
         self.failure: str | None = None
         self._uid = vertex.uid
+        self.ended = False
+        self._bounded = source.bounded
         self._limit = source.max_files_per_trigger
         self._pace_s = pace_s
         self._stopping = stopping
@@ -57,7 +60,9 @@ class _Feed:
             self._seen = {entry["path"] for entry in entries}
             self._next = int(position["batch"]) + 1
         self._handler = handler
-        self._thread.start()
+        self.ended = is_at_end(position)
+        if not self.ended:
+            self._thread.start()
 
     def has_ended(self, within_s: float) -> bool:
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
@@ -66,9 +71,13 @@ class _Feed:
 
     def _run(self) -> None:
         assert self._handler is not None
+        there = self._unread()
         try:
             while not self._stopping.is_set():
-                new = sorted(str(path) for path in self.folder.glob("*.parquet") if str(path) not in self._seen)
+                new = [path for path in there if path not in self._seen] if self._bounded else self._unread()
+                if not new and self._bounded:
+                    self.ended = True
+                    return
                 if not new:
                     self._stopping.wait(_POLL_S)
                     continue
@@ -81,6 +90,9 @@ class _Feed:
             return
         except Exception as error:  # noqa: BLE001 - told to whoever asks for the failure
             self.failure = f"{type(error).__name__}: {error}"
+
+    def _unread(self) -> list[str]:
+        return sorted(str(path) for path in self.folder.glob("*.parquet") if str(path) not in self._seen)
 
 
 class StandInEngine(Engine):
@@ -147,6 +159,9 @@ class StandInEngine(Engine):
             "batch": batch.number,
             "count": book.note([{"path": path, "batchId": batch.number} for path in batch.content]),
         }
+
+    def ended(self) -> frozenset[VertexUid]:
+        return frozenset(uid for uid, feed in self._feeds.items() if feed.ended)
 
     def failure(self) -> str | None:
         return next((feed.failure for feed in self._feeds.values() if feed.failure is not None), None)

@@ -91,6 +91,7 @@ class GraphWorld(LifeWorld):
                         format="parquet",
                         schema=f"id BIGINT, {key} BIGINT",
                         max_files_per_trigger=1,
+                        bounded=side in self.bounded,
                     ),
                 )
             ).key_by(key)

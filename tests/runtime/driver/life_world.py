@@ -77,6 +77,8 @@ class LifeWorld:
         self.state = pa.schema({"n": pa.int64()})
         self.operator_state: dict[str, str] = {}
         self.finish: Callable[[Keyed], Any] | None = None
+        self.bounded: frozenset[str] = frozenset()
+        """The sources that end."""
         self.engine_class: type[StandInEngine] = StandInEngine
         self.points = KillPoints()
         self.written = 0
@@ -96,7 +98,11 @@ class LifeWorld:
     def plan(self) -> GraphPlan:
         job = headgate.Job("numbers")
         source = headgate.sources.files(
-            str(self.inputs), format="parquet", schema="id BIGINT, key BIGINT", max_files_per_trigger=2
+            str(self.inputs),
+            format="parquet",
+            schema="id BIGINT, key BIGINT",
+            max_files_per_trigger=2,
+            bounded=self.source_uid in self.bounded,
         )
         records = job.source(self.source_uid, source, former_uids=self._former(self.source_uid))
         numbered = (

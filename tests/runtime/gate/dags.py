@@ -97,6 +97,7 @@ class Lived:
         )
         self.running: dict[VertexUid, Batch | Watermark] = {}
         self.ended_sources: set[VertexUid] = set()
+        self.finishing: set[VertexUid] = set()
         self.ended: set[VertexUid] = set()
         self.pending: dict[int, Snapshot] = {}
         self.completed: dict[int, Snapshot] = {}
@@ -115,6 +116,10 @@ class Lived:
         actor = self.chance.choices(actors, [1 / self.pace[each] for each in actors])[0]
         if actor in self.topology.sources:
             self._feed(actor)
+        elif actor in self.finishing:
+            self.finishing.remove(actor)
+            self.ended.add(actor)
+            self._see(self.flow.end(actor, self.now))
         elif actor in self.running:
             self._done(actor)
         else:
@@ -150,19 +155,13 @@ class Lived:
         self._see(self.flow.done(task, dict.fromkeys(self.topology.ends[task], made), self.now))
 
     def _trigger(self) -> None:
-        if len(self.pending) >= 2 or not set(self.topology.sources) - self.ended_sources:
+        if len(self.pending) >= 2:
             return
         self.last += 1
         after = self.chance.choice([None, 0, TIMEOUT_MS]) if self.exactly_once else None
         if after is not None and self.pending:
             after = None  # only aligned ones may be under way together
-        waiting = {task for task in self.topology.inputs if task not in self.ended}
-        snapshot = Snapshot(after is not None, waiting)
-        for task in self.ended:
-            snapshot.states[task] = Counter(self.states[task])
-        for source in self.ended_sources:
-            snapshot.positions[source] = {"next": RECORDS}
-        self.pending[self.last] = snapshot
+        self.pending[self.last] = Snapshot(after is not None, set(self.topology.inputs))
         self._see(self.flow.inject(Barrier(CheckpointId(self.last), self.now, after), self.now))
 
     def _abort(self, checkpoint: int) -> None:
@@ -185,7 +184,7 @@ class Lived:
                 case Refused(checkpoint=checkpoint) if checkpoint in self.pending:
                     self._abort(checkpoint)
                 case Ended(task=task):
-                    self.ended.add(task)
+                    self.finishing.add(task)
 
     def _collect(self, found: InFlight) -> None:
         snapshot = self.pending[found.checkpoint]

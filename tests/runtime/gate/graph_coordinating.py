@@ -12,6 +12,7 @@ from headgate.coordinator.messages import (
     CommitGroups,
     Committed,
     Event,
+    SourceEnded,
     Stored,
     StoreSnapshot,
     TakeSnapshot,
@@ -38,14 +39,20 @@ class Job:
     """The job, its coordinator, and what that wants done. Nothing happens by itself."""
 
     def __init__(
-        self, *, exactly_once: bool = True, idle_after_ms: int | None = None, sources_run: bool = True, **options: Any
+        self,
+        *,
+        exactly_once: bool = True,
+        idle_after_ms: int | None = None,
+        sources_run: bool = True,
+        finished: frozenset[VertexUid] = frozenset(),
+        **options: Any,
     ) -> None:
         topology = Topology({S0: FROM_S0, S1: FROM_S1}, {A: (FROM_S0, FROM_S1), B: (A_TO_B,)}, {A: (A,), B: ()})
         start = {S0: {"next": 0}, S1: {"next": 0}}
         self.coordinator = GraphCoordinator(
             options=CheckpointOptions(**{"interval_ms": None, **options}),
             participants=frozenset(name for uid, parts in PARTS.items() for name in parts.all(uid)),
-            cut=Cut(epoch=0, positions=start),
+            cut=Cut(epoch=0, positions=start, finished=finished),
             next_id=CheckpointId(1),
             retained=[],
             groups=[],
@@ -54,6 +61,8 @@ class Job:
             tasks=PARTS,
             idle_after_ms={} if idle_after_ms is None else dict.fromkeys((S0, S1), idle_after_ms),
         )
+        self.last_word = False
+        """Whether `a` has something to say to `b` when it finishes."""
         self.now = 0
         if sources_run:
             self.coordinator.handle(SourcesRun(), 0)
@@ -80,12 +89,19 @@ class Job:
         batch = Batch([f"{source}.{number}"], 1, 1, {"next": number}, {"next": number + 1})
         return BatchTaken(source=source) in self.tell(HandedOver(source=source, batch=batch))
 
+    def end(self, source: VertexUid) -> list[Action]:
+        """It has handed over all that it has."""
+        return self.tell(SourceEnded(source=source))
+
     def finish(self, task: VertexUid, watermark_ms: int | None = None) -> list[Action]:
         """The task is done with what it is at, and has handed it on; the records tell how far event time has come."""
         action = self.running.pop(task)
         made, staged = {}, {}
         if isinstance(action, RunElement):
             made = {A: Batch(({"name": f"{action.batch.content}"},), 1, 1)} if task == A else {}
+        elif task == A and self.last_word:
+            made = {A: Batch(({"name": "last"},), 1, 1)}
+        if isinstance(action, RunElement):
             staged = {OUT_A if task == A else OUT_B: ({"staged": f"{action.batch.content}"},)}
         versions = {task: {0: {"epoch": action.cut.epoch + 1}}}
         records = 1 if task == A and isinstance(action, RunElement) else 0
@@ -96,6 +112,7 @@ class Job:
             staged=staged,
             records=records,
             watermark_ms=watermark_ms,
+            finished=frozenset({task} if isinstance(action, FinishTask) else ()),
         )
         return self.tell(ElementDone(task=task, result=result, made=made))
 

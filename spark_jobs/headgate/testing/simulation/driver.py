@@ -98,6 +98,8 @@ class Model:
     parallelism: int
     batch: int
     """How many records a micro-batch has, at most."""
+    bounded: bool = False
+    """The source ends behind the last record."""
     look_ms: int
     """How often a driver looks whether a successor has begun."""
     settings: Mapping[str, str] = field(default_factory=lambda: {"restart-strategy.type": "none"})
@@ -110,6 +112,11 @@ class Model:
     graph_taker_class: type[GraphTaker] = GraphTaker
     flow_class: type[Flow] = Flow
     lives_class: type[SimulatedLives] = SimulatedLives
+
+    @property
+    def ends_by_itself(self) -> bool:
+        """Nothing but its input's end need stop the stream."""
+        return self.bounded if self.graph is None else self.graph.bounded.issuperset(self.graph.topology.sources)
 
 
 @dataclass(eq=False)

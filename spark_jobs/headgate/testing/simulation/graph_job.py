@@ -20,6 +20,7 @@ from headgate_contract.ids import VertexUid
 from headgate_contract.restore import Rollback
 
 Records = Counter[str]
+_LAST = "!"
 
 SINK: Any = SimpleNamespace(rollback=Rollback.RETRACT, check=lambda: None)
 
@@ -39,10 +40,21 @@ class GraphJob:
     timed: frozenset[VertexUid] = frozenset()
     """The sources that tell of event time: of a record its number."""
     idle_after_ms: int | None = None
+    bounded: frozenset[VertexUid] = frozenset()
+    """The sources that end behind their last record."""
 
     def watermark(self, source: VertexUid, position: int) -> int | None:
         """What a source has told up to there."""
         return position - 2 if source in self.timed and position else None
+
+    @property
+    def ending(self) -> frozenset[VertexUid]:
+        """The tasks to which nothing comes any more at some time: all that they read from is bounded."""
+        found = set(self.bounded)
+        for task, ids in self.topology.inputs.items():
+            if found.issuperset(id.producer for id in ids):
+                found.add(task)
+        return frozenset(found - self.bounded)
 
     @property
     def tasks(self) -> tuple[VertexUid, ...]:
@@ -93,6 +105,16 @@ def handed_on(task: VertexUid, records: Records) -> Records:
     return Counter({f"{task}<{record}": times for record, times in records.items()})
 
 
+def last_word(task: VertexUid, records: int) -> str:
+    """What a task says, to its sink and to those behind it, when it has finished behind so many records."""
+    return f"{task}{_LAST}{records}"
+
+
+def without_last_words(records: Records) -> Records:
+    """Only what sources have made, however it came."""
+    return Counter({record: times for record, times in records.items() if _LAST not in record})
+
+
 def random_graph(chance: random.Random) -> GraphJob:
     """Up to eight vertices, sources and tasks, each task behind one to three others."""
     inputs: dict[VertexUid, tuple[ChannelId, ...]] = {}
@@ -108,7 +130,7 @@ def random_graph(chance: random.Random) -> GraphJob:
         sources.update({id.producer: id for id in own})
         inputs[task] = (*own, *(ChannelId(producer, task) for producer in behind))
     read = {id.producer for ids in inputs.values() for id in ids}
-    timed = chance.choice([0, 0.5, 1])
+    timed, bounded = chance.choice([0, 0.5, 1]), chance.choice([0, 0, 0.5, 1])
     return GraphJob(
         topology=Topology(sources, inputs, {task: (task,) if task in read else () for task in inputs}),
         records=chance.randint(8, 24),
@@ -117,6 +139,7 @@ def random_graph(chance: random.Random) -> GraphJob:
         exactly_once=chance.random() < 0.75,
         timed=frozenset(source for source in sources if chance.random() < timed),
         idle_after_ms=chance.choice([None, 5, 100]),
+        bounded=frozenset(source for source in sources if chance.random() < bounded),
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from headgate.coordinator.coordinator import Coordinator
 from headgate.coordinator.cut import BatchResult, Cut, Json
-from headgate.coordinator.messages import Action, BatchFailed, TakeSnapshot, TaskAction
+from headgate.coordinator.messages import Action, BatchFailed, SourceEnded, TakeSnapshot, TaskAction
 from headgate.driver.checkpoint_meter import CheckpointMeter
 from headgate.driver.graph_running import in_flight_of, watermarks_of
 from headgate.driver.loop import Afterwards
@@ -26,7 +26,7 @@ from headgate.recovery.fetch import SnapshotFiles
 from headgate.source.positions import InlineBook
 from headgate.state.vertex import StatefulVertex
 from headgate.testing.simulation.database import SimulatedCommitter
-from headgate.testing.simulation.graph_job import GraphJob, handed_on, of_source, sink_of
+from headgate.testing.simulation.graph_job import GraphJob, handed_on, last_word, of_source, sink_of
 from headgate.testing.simulation.job import MAX_PARALLELISM, STREAM
 from headgate.testing.simulation.life import SimulatedLife
 from headgate.testing.simulation.taker import SimulatedTaker
@@ -140,7 +140,13 @@ class GraphLife(SimulatedLife):
                     for handle in element.files:
                         self.channel_files[handle.name] = json.loads(files.read(handle))
         positions = {source: dict(state.position) for source, state in metadata.sources.items()}
-        return Cut(epoch=1, versions=versions, positions=positions, records=metadata.records)
+        return Cut(
+            epoch=1,
+            versions=versions,
+            positions=positions,
+            records=metadata.records,
+            finished=frozenset(metadata.finished),
+        )
 
     def segment(self, name: str) -> Counts:
         return self.counted[name]
@@ -170,7 +176,8 @@ class GraphLife(SimulatedLife):
 
     def has_read_all(self) -> bool:
         assert isinstance(self.coordinator, GraphCoordinator)
-        return all(at >= self.job.records for at in self._positions.values()) and self.coordinator.is_dry
+        read = all(at >= self.job.records for at in self._positions.values())
+        return read and self.coordinator.is_dry and self.coordinator.through >= self.job.ending
 
     # ---- sources and tasks
 
@@ -191,7 +198,10 @@ class GraphLife(SimulatedLife):
 
     def _feed(self, source: VertexUid) -> None:
         while not self.ended:
-            self.host.pause("waits to hand over", lambda: self.ended or self._may_hand_over(source))
+            if source in self.job.bounded and self._taken[source] and self._positions[source] >= self.job.records:
+                self.post(SourceEnded(source=source))
+                return
+            self.host.pause("waits to hand over", lambda: self.ended or self._may_go_on(source))
             if self.ended or not self._may_hand_over(source):
                 continue
             for _ in range(self._pace[source]):
@@ -202,6 +212,9 @@ class GraphLife(SimulatedLife):
             numbers = range(first, behind)
             batch = Batch(of_source(source, numbers), len(numbers), 1, {"next": first}, {"next": behind})
             self.post(HandedOver(source=source, batch=batch))
+
+    def _may_go_on(self, source: VertexUid) -> bool:
+        return self._taken[source] and (source in self.job.bounded or self._may_hand_over(source))
 
     def _may_hand_over(self, source: VertexUid) -> bool:
         return self._taken[source] and self._positions[source] < self.job.records
@@ -221,9 +234,33 @@ class GraphLife(SimulatedLife):
             self.post(done)
 
     def _finish(self, action: FinishTask) -> ElementDone:
+        """How many records it has had is said to its sink and to those behind it."""
+        task, cut = action.task, action.cut
+        self._attempts += 1
+        name = f"{self.prefix}.a{self._attempts}.{task}"
+        state = (self.counted[each] for version in cut.versions.get(task, {}).values() for each in version["segments"])
+        counts: Counts = {}
+        for segment in state:
+            counts.update(segment)
+        word = last_word(task, sum(counts.values()))
+        staged = self.sinks[sink_of(task)].stage(f"{sink_of(task)}/{name}", [(word, 1)])
         self._end_step()
-        result = BatchResult(epoch=action.cut.epoch + 1, versions={}, positions={}, staged={}, records=0)
-        return ElementDone(task=action.task, result=result)
+        result = BatchResult(
+            epoch=cut.epoch + 1,
+            versions={},
+            positions={},
+            staged={sink_of(task): (dict(staged),)},
+            records=0,
+            finished=frozenset({task}),
+        )
+        return ElementDone(task=task, result=result, made=self._hand_on(task, name, [word]))
+
+    def _hand_on(self, task: VertexUid, name: str, records: list[str]) -> dict[VertexUid, Batch]:
+        made: dict[VertexUid, Batch] = {}
+        for producer in self.job.topology.ends[task]:
+            self.channel_files[name] = list(handed_on(task, Counter(records)).elements())
+            made[producer] = Batch(({"name": name, "rows": len(records), "bytes": 1},), len(records), 1)
+        return made
 
     def _element(self, action: RunElement) -> ElementDone:
         task, cut, batch = action.task, action.cut, action.batch
@@ -250,11 +287,7 @@ class GraphLife(SimulatedLife):
             records=len(records) if is_fed else 0,
             watermark_ms=self.job.watermark(action.channel.producer, batch.after["next"]) if batch.after else None,
         )
-        made: dict[VertexUid, Batch] = {}
-        for producer in self.job.topology.ends[task]:
-            self.channel_files[name] = list(handed_on(task, Counter(records)).elements())
-            made[producer] = Batch(({"name": name, "rows": len(records), "bytes": 1},), len(records), 1)
-        return ElementDone(task=task, result=result, made=made)
+        return ElementDone(task=task, result=result, made=self._hand_on(task, name, records))
 
     def _collect(self, task: VertexUid) -> None:
         """As production's tasks delete their scratch: what is gone cannot be uploaded any more."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from headgate.coordinator.coordinator import INPUT_ENDED
 from headgate.testing.simulation.database import Database, Row, last_word
 from headgate.testing.simulation.disk import Disk
 from headgate.testing.simulation.job import RECORDS
@@ -37,6 +38,8 @@ class Completed:
     """The staged things of its own group."""
     drain: bool = False
     """It was asked for by a stop that drains the stream, or holds the last words of one."""
+    finished: bool = False
+    """It says so of its operators."""
 
 
 @dataclass
@@ -57,6 +60,8 @@ class Laws:
     """The kind of the newest slot."""
     stopped_with: int = 0
     """The position of the snapshot with which the newest generation has stopped; 0 if it has not, or was cancelled."""
+    input_ended: bool = False
+    """It has stopped by itself."""
     done_for: dict[str, int] = field(default_factory=dict)
     """By the request that asked for it, the snapshot that was completed."""
     needed: Counter[str] = field(default_factory=Counter)
@@ -84,7 +89,7 @@ class Laws:
         self.newest_slot = record["type"]
         generation = record["generation"]
         newest = max(self.generations, default=0)
-        self.stopped_with = 0
+        self.stopped_with, self.input_ended = 0, False
         if record["type"] == "generation-started":
             if generation != newest + 1:
                 raise LawBroken(f"generation {generation} follows {newest}")
@@ -102,6 +107,7 @@ class Laws:
             self._retire(record)
         else:
             self.stopped_with = self.completed[record["snapshot"]].position
+            self.input_ended = record["reason"] == INPUT_ENDED
 
     def _answered(self, answer: dict[str, Any]) -> None:
         """Who is told that a snapshot is there finds it in the log; who is told that there is none does not.
@@ -151,7 +157,8 @@ class Laws:
         groups = metadata.committables[-1:]
         own = [handle["staged"] for group in groups for handles in group.sinks.values() for handle in handles]
         drain = (ref["name"] is not None and self._wants_drain(record["request"])) or bool(self._last_words(own))
-        snapshot = Completed(int(ref["id"]), generation, position, frozenset(needs), tuple(own), drain)
+        finished = bool(metadata.finished)
+        snapshot = Completed(int(ref["id"]), generation, position, frozenset(needs), tuple(own), drain, finished)
         if any(end.drain and end.position != position for end in self._own(generation)):
             raise LawBroken(f"snapshot {snapshot.id}: generation {generation} has taken in records behind its drain")
         self.completed[snapshot.id] = snapshot
@@ -208,11 +215,16 @@ class Laws:
         return [row for name in own for row in self.database.staged.get(name, ()) if row[0] < 0]
 
     def _check_last_words(self, snapshot: Completed) -> None:
-        """The snapshot of a drain holds what the operators have finished: of every key, once."""
-        said = sorted(self._last_words(snapshot.own))
+        """With the snapshot of a drain stands what the operators have finished: of every key, once at this position."""
+        lineage = (self.completed[id] for id in self.lineage(snapshot.id))
+        here = [name for each in lineage if each.position == snapshot.position for name in each.own]
+        said = sorted(self._last_words(here))
         wanted = Counter(id % self.keys for id in range(snapshot.position))
-        if said != sorted((last_word(key), count) for key, count in wanted.items()) and (said or snapshot.drain):
+        whole = said == sorted((last_word(key), count) for key, count in wanted.items())
+        if not whole and (said or snapshot.drain or snapshot.finished):
             raise LawBroken(f"snapshot {snapshot.id}: of {dict(wanted)} the drain has said {said}")
+        if said and not snapshot.finished:
+            raise LawBroken(f"snapshot {snapshot.id} does not say that the operators have finished")
 
     def lineage(self, id: int | None) -> list[int]:
         """The completed snapshots that a snapshot stands on, itself included."""

@@ -20,6 +20,7 @@ from headgate.coordinator.messages import (
     Event,
     FinishOperators,
     NotifyAborted,
+    SourceEnded,
     TakeSnapshot,
     TaskAction,
     Trigger,
@@ -225,7 +226,11 @@ class SimulatedLife:
             versions[subtask] = {"segments": [name]}
         position = dict(metadata.sources[RECORDS].position)
         return Cut(
-            epoch=state.epoch, versions={NUMBERS: versions}, positions={RECORDS: position}, records=metadata.records
+            epoch=state.epoch,
+            versions={NUMBERS: versions},
+            positions={RECORDS: position},
+            records=metadata.records,
+            finished=frozenset(metadata.finished),
         )
 
     def _owner(self, key: int) -> int:
@@ -378,6 +383,9 @@ class SimulatedLife:
         """Micro-batches, one after the other, as the source has them and the coordinator lets them begin."""
         driver, attempt = self.driver, 0
         while not self.ended:
+            if self.model.bounded and driver.reached >= self.model.records:
+                self.post(SourceEnded(source=RECORDS))
+                return
             self.host.pause("waits for records", lambda: self.ended or self._has_batch)
             if not self._has_batch:
                 continue
@@ -462,5 +470,6 @@ class SimulatedLife:
             positions=dict(cut.positions),
             staged={OUT: tuple(dict(handle) for handle in staged)},
             records=0,
+            finished=frozenset({NUMBERS}),
         )
         self.post(BatchDone(result=result))

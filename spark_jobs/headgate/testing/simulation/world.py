@@ -78,6 +78,7 @@ class Simulation(Scene):
             options=options,
             parallelism=chance.randrange(1, 4),
             batch=chance.randrange(1, 8),
+            bounded=chance.random() < 0.3,
             look_ms=chance.choice((20, 100, 1_000)),
             settings=chance.choice(RESTARTS),
         )
@@ -163,9 +164,9 @@ class Simulation(Scene):
         for _ in range(LONGEST):
             self.step()
             live = self.live()
-            if stopping is not None and stopping.ended and self.laws.stopped_with == self.model.records:
-                break  # else it may have failed in between, and stopped as told before it had read all again
-            if stopping is None or not stopping.alive:
+            if self._is_over(stopping):
+                break
+            if not self.model.ends_by_itself and (stopping is None or not stopping.alive):
                 stopping = None
                 done = [driver for driver in live if driver.coordinator is not None and _has_read_all(driver)]
                 if done and not any(host.tasks and not host.dead for host in self.launchers if host.ready()):
@@ -178,6 +179,13 @@ class Simulation(Scene):
         self._let_everybody_end()
         self.laws.check_end()
         self._look_back()
+
+    def _is_over(self, stopping: SimulatedDriver | None) -> bool:
+        if self.laws.stopped_with != self.model.records:
+            return False  # it may have failed in between, and stopped as told before it had read all again
+        if self.model.ends_by_itself:
+            return self.laws.input_ended
+        return stopping is not None and stopping.ended
 
     def _let_everybody_end(self) -> None:
         for _ in range(LONGEST):
