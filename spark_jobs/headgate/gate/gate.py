@@ -180,8 +180,11 @@ class Gate:
     def _end(self, channel: ChannelId) -> list[Effect]:
         self._open -= {channel}
         effects = self._enter(self.state.ended(channel, self._view))
-        effects += self._tell(channel, EndOfInput(), self.watermarks.without(channel))
-        return [*effects, *([] if self._open else [Finished()])]
+        known = self.watermarks.without(channel)
+        if self._open:
+            return effects + self._tell(channel, EndOfInput(), known)
+        self.watermarks = known  # those behind are told the end, and no more
+        return [*effects, Finished()]
 
     # ---- barriers
 

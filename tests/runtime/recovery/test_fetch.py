@@ -130,7 +130,7 @@ def test_metadata_that_completed_as_nonsense_are_damaged_and_newer_ones_are_said
     store.create("here/_metadata", nonsense)
     with pytest.raises(SnapshotDamaged, match="here/_metadata is not a snapshot file"):
         SnapshotFiles(store, ref_of(nonsense)).metadata()
-    newer = metadata().encode().replace(b'"version":3}', b'"version":4}')
+    newer = metadata().encode().replace(b'"version":4}', b'"version":5}')
     store.replace("here/_metadata", newer)
-    with pytest.raises(NewerVersion, match="version 4"):
+    with pytest.raises(NewerVersion, match="version 5"):
         SnapshotFiles(store, ref_of(newer)).metadata()
