@@ -103,6 +103,10 @@ bench-checkpoint: $(STAMP) ## what checkpoints cost a running stream, on an idle
 	PYTHONPATH=plugins:spark_jobs:. $(PY) -m benchmarks.checkpoint --seconds $(SECONDS) --rounds $(ROUNDS) \
 		$(if $(filter both,$(BACKEND)),,--backend $(BACKEND))
 
+.PHONY: bench-start
+bench-start: $(STAMP) ## what the archive of Spark's classes gains at a start
+	PYTHONPATH=plugins:spark_jobs:. $(PY) -m benchmarks.start $(ARGS)
+
 .PHONY: bench-alignment
 bench-alignment: $(STAMP) ## what barriers cost where channels are full: aligned, unaligned, at least once
 	PYTHONPATH=plugins:spark_jobs:. $(PY) -m benchmarks.alignment $(ARGS)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from headgate.spark import class_archive
 from headgate.spark.tuning import spark_settings
 from headgate_contract.errors import StreamFailed
 from headgate_contract.settings import Settings
@@ -61,6 +62,8 @@ def java_options(given: str, log4j: Path, directory: Path, *, lasting: bool) -> 
         options.append("-XX:+UseParallelGC" if lasting else "-XX:+UseSerialGC")
     if not lasting:
         options.append("-XX:TieredStopAtLevel=1")  # it ends before it would be worth while to compile well
+    if "ArchiveFile" not in given and "ArchiveClasses" not in given:
+        options += map(_quoted, class_archive.options())
     return " ".join([*options, given]).strip()
 
 

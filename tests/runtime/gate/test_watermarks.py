@@ -44,7 +44,9 @@ def test_f190_when_all_are_idle_whatever_anybody_has_said_holds_and_idleness_is_
 def test_an_input_that_has_ended_holds_up_nobody() -> None:
     assert Script()("a~5 b~9 >> a. >>") == "~5 ~9"
     assert Script()("a~5 b. >> a. >>") == "~5 ."
-    assert Script("a")("a~5 >> a~- >> a. >>") == "~5 ~- .", "behind the end of all nothing is told, were all idle or not"
+    assert Script("a")("a~5 >> a~- >> a. >>") == "~5 ~- .", (
+        "behind the end of all nothing is told, were all idle or not"
+    )
 
 
 def test_watermarks_keep_their_place_among_the_batches() -> None:
