@@ -97,7 +97,7 @@ SH
     chmod +x "$VENV/bin/headgate"
 }
 
-# Spark's classes as the JVM maps them, in HEADGATE_CACHE: every start of a driver takes about half the time with them.
+# Spark's classes as the JVM maps them, in HEADGATE_CACHE: every start of a driver takes about two thirds of the time with them.
 keep_classes() {
     local began=$SECONDS
     "$VENV/bin/python" -m headgate.spark.class_archive >/dev/null 2>"$VENV/class-archive.log" ||

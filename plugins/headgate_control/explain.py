@@ -110,7 +110,11 @@ def explain(
         deployed=number,
         keeps=_keeps(catalogue, decision),
         checked={ref.where: said for ref, said in inspector.found.items()},
-        warnings=(*_warnings(catalogue, decision), *_finished(store, catalogue, decision)),
+        warnings=(
+            *_warnings(catalogue, decision),
+            *_finished(store, catalogue, decision),
+            *_ended(decision, inspector.ended, deployed),
+        ),
         state_bytes=inspector.state_bytes.get(decision.snapshot, 0) if isinstance(decision, RestoreFrom) else 0,
     )
 
@@ -152,6 +156,8 @@ class Inspector:
         self.found: dict[SnapshotRef, str] = {}
         self.damaged: dict[SnapshotRef, str] = {}
         self.state_bytes: dict[SnapshotRef, int] = {}
+        self.ended: dict[SnapshotRef, frozenset[VertexUid]] = {}
+        """The sources that had ended."""
 
     def inspect(self, catalogue: Catalogue, ref: SnapshotRef) -> None:
         """Note whether `ref` is good or why it is not. Raises StorageError if the storage itself cannot be read."""
@@ -167,6 +173,8 @@ class Inspector:
                 return
             self.found[ref] = self._files(ref, metadata)
             self.state_bytes[ref] = _state_bytes(metadata)
+            ended = (uid for uid, source in metadata.sources.items() if source.position.get("ended"))
+            self.ended[ref] = frozenset(ended)
         except (CorruptObject, ObjectMissing) as error:
             self._damage(ref, error.what)
 
@@ -241,6 +249,21 @@ def _finished(store: ObjectStore, catalogue: Catalogue, decision: RestoreDecisio
     if request is None or not request.args.get("drain"):
         return ()
     return (f"{decision.snapshot} is of a drained stream: its operators have finished, and go on with what that left",)
+
+
+def _ended(
+    decision: RestoreDecision, ended: Mapping[SnapshotRef, frozenset[VertexUid]], deployed: Deployed
+) -> tuple[str, ...]:
+    """Which sources are not asked again, whatever has come since."""
+    if not isinstance(decision, RestoreFrom):
+        return ()
+    sources = deployed.plan.get("sources", {})
+    over = ended.get(decision.snapshot, frozenset())
+    bounded = sorted(uid for uid, about in sources.items() if about.get("bounded") and uid in over)
+    if not bounded:
+        return ()
+    told = f"of the sources {', '.join(bounded)} nothing more is read: they had ended in {decision.snapshot}"
+    return (f"{told}, so the stream ends at once" if len(bounded) == len(sources) else told,)
 
 
 def as_text(explanation: Explanation) -> str:

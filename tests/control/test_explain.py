@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from headgate_contract.errors import RestoreRefused, SnapshotUnknown
-from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName
+from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName, VertexUid
 from headgate_contract.mailbox import Mailbox, Request, RequestKind
 from headgate_contract.paths import METADATA, StreamPaths
 from headgate_contract.restore import Refuse, RestoreFrom, Rollback, StartFresh
-from headgate_contract.snapshot import SnapshotRef
+from headgate_contract.snapshot import SnapshotRef, SourceState
 from headgate_control.explain import Inspector, as_text
 from headgate_control.outcomes import Explanation
 from tests.control.world import STREAM, World
@@ -66,6 +67,33 @@ def test_who_would_start_from_the_end_of_a_drained_stream_is_warned(world: World
     explanation = world.control().explain(STREAM)
     told = "savepoint last (1) is of a drained stream: its operators have finished, and go on with what that left"
     assert explanation.warnings == ((told,) if how == "drained" else ())
+
+
+@pytest.mark.parametrize(
+    ("ended", "bounded", "told"),
+    [
+        ("a", "a", "of the sources a nothing more is read: they had ended in checkpoint 1"),
+        (
+            "ab",
+            "ab",
+            "of the sources a, b nothing more is read: they had ended in checkpoint 1, so the stream ends at once",
+        ),
+        ("ab", "b", "of the sources b nothing more is read: they had ended in checkpoint 1"),
+        ("a", "", None),
+        ("", "ab", None),
+    ],
+)
+def test_who_would_start_behind_the_end_of_sources_is_told(
+    world: World, ended: str, bounded: str, told: str | None
+) -> None:
+    record = world.deployed()
+    sources = {uid: {"kind": "files", "bounded": uid in bounded} for uid in "ab"}
+    world.decide(replace(record, plan={**record.plan, "sources": sources}))
+    world.started()
+    positions = {uid: {"offset": 1, **({"ended": True} if uid in ended else {})} for uid in "ab"}
+    world.snapshot(sources={VertexUid(uid): SourceState(uid, "files", at) for uid, at in positions.items()})
+    world.stopped()
+    assert world.control().explain(STREAM).warnings == (() if told is None else (told,))
 
 
 def _drop_metadata(world: World, ref: SnapshotRef) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,25 @@ def test_one_that_others_can_change_is_not_used(own: Path, who: str, mode: int) 
     changed = own if who == "file" else own.parent
     changed.chmod(changed.stat().st_mode | mode)
     assert "SharedArchiveFile" not in given()
+
+
+def test_a_cache_that_cannot_be_looked_at_is_no_reason_not_to_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("HEADGATE_CACHE", str(tmp_path / "file"))
+    assert class_archive.options() == []
+    monkeypatch.setattr(class_archive, "archive", raising(PermissionError(13, "no")))
+    assert class_archive.options() == []
+    monkeypatch.setattr(class_archive, "archive", raising(RuntimeError("no home")))
+    assert class_archive.options() == []
+
+
+def raising(error: Exception) -> Callable[[], None]:
+    def fail() -> None:
+        raise error
+
+    return fail
 
 
 @pytest.mark.parametrize("content", [b"", b"class", b"classes, and more"])

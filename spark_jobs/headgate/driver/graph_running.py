@@ -76,6 +76,9 @@ class GraphRunning(Running):
             case BatchTaken(source=source):
                 self._taken[source].put(True)
 
+    def look(self) -> None:
+        self._note_channels()
+
     def close(self) -> None:
         self._closed = True
         for work in self._work.values():

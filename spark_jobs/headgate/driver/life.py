@@ -310,6 +310,7 @@ class Life:
             for source in sorted(self._engine.ended() - self._told_ended):
                 self._told_ended.add(source)
                 self._loop.post(SourceEnded(source=source))
+            self._running.look()
             failure = self._engine.failure()
             if failure is not None and not self._ended.is_set():
                 self._loop.post(BatchFailed(cause=failure))

@@ -173,7 +173,7 @@ class Restorer:
             positions=positions,
             records=metadata.records,
             watermark_ms=metadata.watermark_ms,
-            finished=frozenset(metadata.finished),
+            finished=frozenset(metadata.finished) & {task.uid for task in self._setup.plan.tasks},
         )
 
     def _position(self, uid: VertexUid, files: SnapshotFiles, metadata: SnapshotMetadata) -> Json:

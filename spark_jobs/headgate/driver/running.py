@@ -68,6 +68,10 @@ class Running(ABC):
     def perform(self, action: FinishOperators | TaskAction) -> None:
         """Let it be done by a thread of its own: this is the loop's turn."""
 
+    def look(self) -> None:
+        """Some time has passed: note what people may want to know of it."""
+        return
+
     @abstractmethod
     def close(self) -> None:
         """Begin nothing more; whoever waits for leave is sent away. Before the engine is halted."""
@@ -161,7 +165,7 @@ class ChainRunning(Running):
             step = self._steps.task(self._task, self._way, cut, finishing=True)
             acks = self._engine.finish(self._task.uid, step)
             self._means.points.reach("after-finish")
-            result = self._steps.result(self._task, step, cut, acks, cut.positions, sum(ack.rows_in for ack in acks))
+            result = self._steps.result(self._task, step, cut, acks, {}, sum(ack.rows_in for ack in acks))
         except Exception as error:  # noqa: BLE001 - the stream fails of it, and says so
             self.failed("the operators could not finish", error)
         else:

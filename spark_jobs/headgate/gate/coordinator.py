@@ -261,17 +261,22 @@ class GraphCoordinator(Coordinator):
         return not self.flow.holds_batches and self._idle == set(self.tasks)
 
     def _finish(self) -> list[Action]:
-        self._finishing = deque(task for task in self.tasks if not self._has_finished(task))
+        self._finishing = deque(self.tasks)
         return self._finish_next()
 
     def _finish_next(self) -> list[Action]:
-        """One task after the other, each when everything has come to it that those before it made in the end."""
+        """One task after the other, each when everything has come to it that those before it made in the end.
+
+        Whether it has finished already is asked then: what they made may have come to it since.
+        """
         if not self.is_dry:
             return []
-        if not self._finishing:
-            self.busy = False
-            return []
-        return [self._finish_task(self._finishing.popleft())]
+        while self._finishing:
+            task = self._finishing.popleft()
+            if not self._has_finished(task):
+                return [self._finish_task(task)]
+        self.busy = False
+        return []
 
 
 def _of_one(vertex: VertexUid | None) -> tuple[VertexUid, ...]:

@@ -72,7 +72,7 @@ def files(
     With `bounded=True` the source ends when it has read what is in the folder when a life of the stream begins. It
     holds up no barrier and no event time from then on, and stays ended in what is restored from a later snapshot. When
     all sources have ended the operators finish, and the stream stops by itself with a last checkpoint.
-    headgate.trigger-interval does not pace it.
+    headgate.trigger-interval does not pace it. The folder has to be there at every start, also when all was read.
     `options` go to Spark's reader, except those that would lose records. A JSON or CSV line that does not fit the
     schema fails the stream; with options={"mode": "PERMISSIVE"} it becomes nulls instead.
     """

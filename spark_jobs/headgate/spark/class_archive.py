@@ -1,4 +1,4 @@
-"""The classes that Spark loads in its first seconds, kept as the JVM maps them: its start takes about half the time.
+"""The classes that Spark loads in its first seconds, kept as the JVM maps them: a start takes two thirds of the time.
 
 `python -m headgate.spark.class_archive` makes the archive for this Java and this Spark, unless it is there, as `make
 setup` does. Whoever starts a session uses it if it is there. The JVM itself checks that it fits: its own version, the
@@ -8,6 +8,7 @@ class path, each jar's time and size. If not, it loads its classes as if there w
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import shutil
 import stat
@@ -15,6 +16,8 @@ import tempfile
 from pathlib import Path
 
 import pyspark
+
+log = logging.getLogger(__name__)
 
 _WITHIN_S = 180.0
 _QUIET = "-Xlog:cds=off,cds+dynamic=off"
@@ -35,15 +38,24 @@ def _place() -> tuple[Path, str]:
     """The folder, and how the names of archives for this Java and this Spark begin."""
     java = Path(os.environ["JAVA_HOME"], "bin", "java") if os.environ.get("JAVA_HOME") else shutil.which("java")
     real = Path(java or "java").resolve()
-    made_for = (str(real), real.stat().st_mtime_ns if real.exists() else 0, pyspark.__version__, pyspark.__file__)
-    key = hashlib.sha256(repr(made_for).encode()).hexdigest()[:16]
+    jars = sorted(Path(pyspark.__file__).parent.glob("jars/*.jar"))
+    made_for = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in (real, *jars) if path.exists()]
+    key = f"{_digest(str(real), pyspark.__file__)}-{_digest(made_for)}"
     base = os.environ.get("HEADGATE_CACHE") or "~/.cache/headgate"
     return Path(base).expanduser() / "classes", f"spark-{pyspark.__version__}-{key}"
 
 
+def _digest(*what: object) -> str:
+    return hashlib.sha256(repr(what).encode()).hexdigest()[:12]
+
+
 def options() -> list[str]:
     """What the JVM is to be told so that it uses the archive; nothing if there is none that is this user's own."""
-    path = archive()
+    try:
+        path = archive()
+    except (OSError, RuntimeError) as error:  # a folder of somebody else's; no home at all
+        log.info("whether there is an archive of Spark's classes cannot be seen: %s", error)
+        return []
     return ["-Xshare:auto", f"-XX:SharedArchiveFile={path}", _QUIET] if path is not None else []
 
 
@@ -78,7 +90,11 @@ def make() -> Path:
         ended = _run(Path(scratch), made)
         if ended != 0 or not made.is_file():
             raise SystemExit(f"the JVM has made no archive of its classes, and ended with {ended}")
-        return made.rename(folder / f"{name}-{made.stat().st_size}.jsa")
+        kept = made.rename(folder / f"{name}-{made.stat().st_size}.jsa")
+    for older in folder.glob(f"{name.rpartition('-')[0]}-*.jsa"):  # of this Java and this place, with other jars
+        if older != kept:
+            older.unlink(missing_ok=True)
+    return kept
 
 
 def _run(folder: Path, made: Path) -> int:

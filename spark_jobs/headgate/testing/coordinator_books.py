@@ -153,9 +153,8 @@ class CoordinatorBooks:
         self.next_id += 1
         pending = self.coordinator.pending[take.checkpoint]
         self.attempts[take.checkpoint] = Attempt(take, pending.trigger, self.now_ms, len(self.staged))
-        assert pending.trigger.drain == (self.finishing or bool(self.cut.finished)), (
-            "a drain's barrier comes behind the finishing, and no other does"
-        )
+        assert not pending.trigger.drain or self.finishing or self.cut.finished, "a drain's comes behind the finishing"
+        assert pending.trigger.drain or not self.finishing, "and no other does"
         if pending.trigger.stop:
             assert not [other for other in self.open_attempts if other.take != take], "the last barrier comes alone"
         else:

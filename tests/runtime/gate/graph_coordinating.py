@@ -63,6 +63,8 @@ class Job:
         )
         self.last_word = False
         """Whether `a` has something to say to `b` when it finishes."""
+        self.silent = False
+        """Whether it has nothing to say before."""
         self.now = 0
         if sources_run:
             self.coordinator.handle(SourcesRun(), 0)
@@ -98,7 +100,8 @@ class Job:
         action = self.running.pop(task)
         made, staged = {}, {}
         if isinstance(action, RunElement):
-            made = {A: Batch(({"name": f"{action.batch.content}"},), 1, 1)} if task == A else {}
+            speaks = task == A and not self.silent
+            made = {A: Batch(({"name": f"{action.batch.content}"},), 1, 1)} if speaks else {}
         elif task == A and self.last_word:
             made = {A: Batch(({"name": "last"},), 1, 1)}
         if isinstance(action, RunElement):

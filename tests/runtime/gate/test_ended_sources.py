@@ -125,6 +125,16 @@ def test_in_a_drain_who_has_finished_does_not_again() -> None:
     assert finishing(job) == [B]
 
 
+def test_in_a_drain_what_a_task_says_in_the_end_makes_the_finishing_of_the_next_due_again() -> None:
+    job = Job(finished=frozenset({A, B}))
+    job.last_word = job.silent = True
+    job.hand_over(S0)
+    job.run_dry()  # to `b` nothing has come
+    job.trigger(stop=True, drain=True)
+    job.run_dry()
+    assert finishing(job) == [A, B]
+
+
 def test_a_source_that_ends_in_a_drain_changes_nothing() -> None:
     job = Job()
     job.trigger(stop=True, drain=True)

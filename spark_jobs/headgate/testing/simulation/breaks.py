@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from headgate.coordinator.coordinator import Coordinator
+from headgate.coordinator.cut import at_end, is_at_end
 from headgate.coordinator.messages import Acknowledged, Action, BatchDone, Event, TakeSnapshot
 from headgate.driver.ledger import Ledger
 from headgate.driver.shared_state import SharedFiles
 from headgate.gate.channel import Channel
+from headgate.gate.coordinator import GraphCoordinator
 from headgate.gate.effects import ChannelState, Effect
 from headgate.gate.elements import Barrier, ChannelId, Element
 from headgate.gate.flow import Flow, InFlight
@@ -143,6 +145,28 @@ class ForgetOvertakenBatch(Flow):
     gate_class = ForgetfulGate
 
 
+class NeverFinishes(Coordinator):
+    """Lets no operator finish."""
+
+    def _finish(self) -> list[Action]:
+        self.busy = False
+        return []
+
+
+class NobodyFinishes(GraphCoordinator):
+    def _has_finished(self, task: VertexUid) -> bool:
+        return True
+
+
+class EarlyEnd(Flow):
+    """Takes a source for ended also where its last micro-batches have been overtaken."""
+
+    def _in_flight(self, task: VertexUid, found: ChannelState) -> InFlight:
+        told = super()._in_flight(task, found)
+        ended = {source: at_end(at) for source, at in told.positions.items() if is_at_end(self._reached[source])}
+        return replace(told, positions={**told.positions, **ended})
+
+
 BREAKS: dict[str, Callable[[Model], Model]] = {
     "commit-before-completion": lambda model: replace(model, ledger_class=EarlyCommit),
     "no-fence": lambda model: replace(model, ledger_class=NoFence),
@@ -154,6 +178,10 @@ BREAKS: dict[str, Callable[[Model], Model]] = {
     "drop-channel-state": lambda model: replace(model, flow_class=DropChannelState),
     "barrier-overtakes": lambda model: replace(model, flow_class=BarrierOvertakes),
     "no-block-in-aligned": lambda model: replace(model, flow_class=NoBlock),
+    "never-finish": lambda model: replace(
+        model, coordinator_class=NeverFinishes, graph_coordinator_class=NobodyFinishes
+    ),
+    "end-before-overtaken": lambda model: replace(model, flow_class=EarlyEnd),
     "forget-overtaken-batch": lambda model: replace(model, flow_class=ForgetOvertakenBatch),
 }
 """By the names under which `make simulate BREAK=` takes them."""

@@ -19,6 +19,7 @@ from headgate.driver.points import KillPoints
 from headgate.driver.pulse import Heart
 from headgate.driver.setup import LifeSetup, own_launch
 from headgate.driver.shared_state import SharedFiles
+from headgate.gate.coordinator import GraphCoordinator
 from headgate.gate.flow import Flow
 from headgate.testing.simulation.database import Database
 from headgate.testing.simulation.disk import Disk, SimulatedStore
@@ -106,6 +107,7 @@ class Model:
     ledger_class: type[Ledger] = Ledger
     shared_class: type[SharedFiles] = SharedFiles
     coordinator_class: type[Coordinator] = Coordinator
+    graph_coordinator_class: type[GraphCoordinator] = GraphCoordinator
     taker_class: type[SimulatedTaker] = SimulatedTaker
     graph: GraphJob | None = None
     """None: one chain, which numbers the records of each key."""

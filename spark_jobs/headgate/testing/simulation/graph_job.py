@@ -42,6 +42,12 @@ class GraphJob:
     idle_after_ms: int | None = None
     bounded: frozenset[VertexUid] = frozenset()
     """The sources that end behind their last record."""
+    silent: frozenset[VertexUid] = frozenset()
+    """The tasks that hand on nothing before they finish."""
+
+    def hands_on(self, task: VertexUid, records: Records) -> Records:
+        """What a task makes, for those behind it, of what it tells its sink."""
+        return handed_on(task, last_words(task, records) if task in self.silent else records)
 
     def watermark(self, source: VertexUid, position: int) -> int | None:
         """What a source has told up to there."""
@@ -89,7 +95,7 @@ class GraphJob:
                 if id in self.topology.sources.values():
                     had[task].update(of_source(id.producer, range(self.records)))
                 else:
-                    had[task].update(handed_on(id.producer, had[id.producer]))
+                    had[task].update(self.hands_on(id.producer, had[id.producer]))
         return had
 
 
@@ -108,6 +114,11 @@ def handed_on(task: VertexUid, records: Records) -> Records:
 def last_word(task: VertexUid, records: int) -> str:
     """What a task says, to its sink and to those behind it, when it has finished behind so many records."""
     return f"{task}{_LAST}{records}"
+
+
+def last_words(task: VertexUid, records: Records) -> Records:
+    """Its own among these."""
+    return Counter({record: times for record, times in records.items() if record.startswith(f"{task}{_LAST}")})
 
 
 def without_last_words(records: Records) -> Records:
@@ -140,6 +151,7 @@ def random_graph(chance: random.Random) -> GraphJob:
         timed=frozenset(source for source in sources if chance.random() < timed),
         idle_after_ms=chance.choice([None, 5, 100]),
         bounded=frozenset(source for source in sources if chance.random() < bounded),
+        silent=frozenset(task for task in inputs if chance.random() < 0.1),
     )
 
 

@@ -18,8 +18,8 @@ from headgate.testing.simulation.disk import Disk
 from headgate.testing.simulation.graph_job import (
     GraphJob,
     Records,
-    handed_on,
     last_word,
+    last_words,
     of_source,
     sink_of,
     without_last_words,
@@ -46,7 +46,7 @@ class GraphLaws(Laws):
         """Tasks in snapshots that had been told how far event time has come."""
         first = next(iter(databases.values()))
         super().__init__(disk, first, steps, job.records * len(job.topology.sources), 1)
-        self._sources = frozenset(job.topology.sources)
+        self._sources, self._tasks = frozenset(job.topology.sources), frozenset(job.tasks)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -67,6 +67,10 @@ class GraphLaws(Laws):
     def _last_words(self, own: Sequence[str]) -> list[Row]:
         return []  # those of tasks have a law of their own
 
+    @property
+    def _of_each_source(self) -> int:
+        return self.job.records
+
     # ---- the cut
 
     def _check_cut(self, metadata: SnapshotMetadata, ref: dict[str, object], snapshot: Completed) -> None:
@@ -81,7 +85,7 @@ class GraphLaws(Laws):
                     position = int(metadata.sources[id.producer].position["next"])
                     wanted.update(of_source(id.producer, range(position)))
                     continue
-                wanted.update(handed_on(id.producer, said[id.producer]))
+                wanted.update(self.job.hands_on(id.producer, said[id.producer]))
                 inputs = metadata.tasks[task].inputs if task in metadata.tasks else {}
                 elements = inputs[str(id)].in_flight if str(id) in inputs else ()  # it may have ended
                 for handle in (handle for element in elements for handle in element.files):
@@ -99,7 +103,7 @@ class GraphLaws(Laws):
         self, what: str, task: VertexUid, said: Records, state: Records, metadata: SnapshotMetadata
     ) -> None:
         """Each record that it has had, and of each time that it has finished how many there were; that once."""
-        words = Counter({row: times for row, times in said.items() if row.startswith(f"{task}!")})
+        words = last_words(task, said)
         if said - words != state:
             raise LawBroken(f"{what} has said {said - words - state} too much")
         now, finished = last_word(task, state.total()), task in metadata.finished

@@ -26,7 +26,7 @@ from headgate.recovery.fetch import SnapshotFiles
 from headgate.source.positions import InlineBook
 from headgate.state.vertex import StatefulVertex
 from headgate.testing.simulation.database import SimulatedCommitter
-from headgate.testing.simulation.graph_job import GraphJob, handed_on, last_word, of_source, sink_of
+from headgate.testing.simulation.graph_job import GraphJob, last_word, of_source, sink_of
 from headgate.testing.simulation.job import MAX_PARALLELISM, STREAM
 from headgate.testing.simulation.life import SimulatedLife
 from headgate.testing.simulation.taker import SimulatedTaker
@@ -166,7 +166,7 @@ class GraphLife(SimulatedLife):
         )
         self._positions = {source: int(position["next"]) for source, position in restored.cut.positions.items()}
         parts = self.job.parts
-        return GraphCoordinator(
+        return self.model.graph_coordinator_class(
             **self._beginning(restored),
             participants=frozenset(name for task, own in parts.items() for name in own.all(task)),
             flow=flow,
@@ -257,9 +257,10 @@ class GraphLife(SimulatedLife):
 
     def _hand_on(self, task: VertexUid, name: str, records: list[str]) -> dict[VertexUid, Batch]:
         made: dict[VertexUid, Batch] = {}
-        for producer in self.job.topology.ends[task]:
-            self.channel_files[name] = list(handed_on(task, Counter(records)).elements())
-            made[producer] = Batch(({"name": name, "rows": len(records), "bytes": 1},), len(records), 1)
+        handed = list(self.job.hands_on(task, Counter(records)).elements())
+        for producer in self.job.topology.ends[task] if handed else ():
+            self.channel_files[name] = handed
+            made[producer] = Batch(({"name": name, "rows": len(handed), "bytes": 1},), len(handed), 1)
         return made
 
     def _element(self, action: RunElement) -> ElementDone:

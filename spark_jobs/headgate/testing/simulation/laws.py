@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from headgate.coordinator.coordinator import INPUT_ENDED
+from headgate.coordinator.cut import is_at_end
 from headgate.testing.simulation.database import Database, Row, last_word
 from headgate.testing.simulation.disk import Disk
-from headgate.testing.simulation.job import RECORDS
+from headgate.testing.simulation.job import NUMBERS, RECORDS
 from headgate.testing.simulation.lives import Steps
 from headgate.testing.simulation.turns import Host
 from headgate_contract import wire
@@ -38,8 +39,8 @@ class Completed:
     """The staged things of its own group."""
     drain: bool = False
     """It was asked for by a stop that drains the stream, or holds the last words of one."""
-    finished: bool = False
-    """It says so of its operators."""
+    finished: frozenset[str] = frozenset()
+    """The tasks that have, as it says."""
 
 
 @dataclass
@@ -66,6 +67,7 @@ class Laws:
     """By the request that asked for it, the snapshot that was completed."""
     needed: Counter[str] = field(default_factory=Counter)
     _sources: frozenset[str] = frozenset({RECORDS})
+    _tasks: frozenset[str] = frozenset({NUMBERS})
 
     def __post_init__(self) -> None:
         self._seen = (-1, -1)
@@ -106,8 +108,10 @@ class Laws:
         elif record["snapshot"] is None:
             self._retire(record)
         else:
-            self.stopped_with = self.completed[record["snapshot"]].position
-            self.input_ended = record["reason"] == INPUT_ENDED
+            end = self.completed[record["snapshot"]]
+            self.stopped_with, self.input_ended = end.position, record["reason"] == INPUT_ENDED
+            if self.input_ended and (end.finished != self._tasks or end.position != self.records):
+                raise LawBroken(f"the input has ended with {end.id}, and not everybody has finished: {end.finished}")
 
     def _answered(self, answer: dict[str, Any]) -> None:
         """Who is told that a snapshot is there finds it in the log; who is told that there is none does not.
@@ -157,7 +161,12 @@ class Laws:
         groups = metadata.committables[-1:]
         own = [handle["staged"] for group in groups for handles in group.sinks.values() for handle in handles]
         drain = (ref["name"] is not None and self._wants_drain(record["request"])) or bool(self._last_words(own))
-        finished = bool(metadata.finished)
+        finished = frozenset(metadata.finished)
+        if ref["name"] is not None and self._wants_drain(record["request"]) and finished != self._tasks:
+            raise LawBroken(f"snapshot {ref['id']}: the stream was drained, and only {finished} have finished")
+        early = [uid for uid, source in metadata.sources.items() if self._ends_early(source.position)]
+        if early:
+            raise LawBroken(f"snapshot {ref['id']} says that {early} have ended, and they have more")
         snapshot = Completed(int(ref["id"]), generation, position, frozenset(needs), tuple(own), drain, finished)
         if any(end.drain and end.position != position for end in self._own(generation)):
             raise LawBroken(f"snapshot {snapshot.id}: generation {generation} has taken in records behind its drain")
@@ -165,6 +174,14 @@ class Laws:
         self.needed.update(needs)
         self._check_cut(metadata, ref, snapshot)
         self._retire(record)
+
+    def _ends_early(self, position: Mapping[str, Any]) -> bool:
+        return is_at_end(dict(position)) and int(position["next"]) != self._of_each_source
+
+    @property
+    def _of_each_source(self) -> int:
+        """How many records it has."""
+        return self.records
 
     def _wants_drain(self, request: object) -> bool:
         asked = self._asked(request) if isinstance(request, str) else None

@@ -467,7 +467,7 @@ class SimulatedLife:
         result = BatchResult(
             epoch=cut.epoch + 1,
             versions={},
-            positions=dict(cut.positions),
+            positions={},
             staged={OUT: tuple(dict(handle) for handle in staged)},
             records=0,
             finished=frozenset({NUMBERS}),
