@@ -160,6 +160,7 @@ class Demo:
         self.tell(f"checkpoints complete: {', '.join(str(ref.id) for ref in self.checkpoints())}")
         self.tell("taking a savepoint by a run of the DAG headgate_savepoint")
         self.dag_run("headgate_savepoint", {"stream": STREAM, "name": "before-the-crash"})
+        self.server.go_on()
         self.kill()
         self.wait("the lost-stream asset starts headgate_restore, and the stream runs again", lambda: self.running(2))
         newest = self.catalogue().newest_generation
@@ -182,6 +183,7 @@ class Demo:
         job = REPOSITORY / "spark_jobs" / "jobs" / "word_count.py"
         streams.write_text(STREAMS_YAML.format(job=job, directory=self.base))
         self.server = TextServer(make_text(seed=7, total_words=WORDS), words_per_second=RATE)
+        self.server.hold_at(WORDS / 2)  # however long Airflow takes, there are words to lose when the driver is killed
         self.tell(f"a text server on 127.0.0.1:{self.server.port} will send {WORDS} words, {RATE:.0f} a second")
         self.tell("starting Airflow: API server, scheduler, DAG processor, triggerer")
         self.airflow = LocalAirflow(

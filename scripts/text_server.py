@@ -91,6 +91,7 @@ class TextServer:
         """All bytes that were sent, also those that were sent again."""
         self.held_at = len(text.data)
         """Nothing behind this byte is sent; may be set while the server runs."""
+        self._held_words = 0.0
         self._rate = words_per_second
         self._cuts = sorted(cuts)
         self._begun: float | None = None
@@ -119,6 +120,16 @@ class TextServer:
             "resumed": self.resumed,
             "counts": dict(sorted(counts.items())),
         }
+
+    def hold_at(self, words: float) -> None:
+        """Nothing behind so many words is sent until `go_on`."""
+        self._held_words, self.held_at = words, self.text.end_at(words)
+
+    def go_on(self) -> None:
+        """What was held comes from now on, no faster than the rest."""
+        if self._rate is not None and self._begun is not None:
+            self._begun = max(self._begun, time.monotonic() - self._held_words / self._rate)
+        self.held_at = len(self.text.data)
 
     def break_connections(self) -> None:
         """Close what is open, wherever it stands; clients may come again."""

@@ -213,6 +213,7 @@ def test_scratch_files_of_channels_are_deleted_when_nobody_needs_them(world: Gra
     world.check_output()
 
 
+@pytest.mark.timeout(200)  # up to ten rounds of some seconds
 def test_at_least_once_loses_nothing_and_doubles_what_came_behind_a_barrier(world: GraphWorld) -> None:
     """The left channel is full, the right one is not: what comes behind the right one's barrier goes into the state
     before the left one's has come, and is read again after the failure. It fails until that has happened."""

@@ -80,6 +80,25 @@ def test_it_holds_back_what_it_is_told_to_until_it_is_told_otherwise():
     assert found == text.data
 
 
+def test_what_was_held_comes_no_faster_than_the_rest_when_it_may():
+    text = make_text(5, 1000)
+    with TextServer(text, words_per_second=1_000) as server:
+        server.hold_at(500)
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
+            client.sendall(b"RESUME 0\n")
+            found = b""
+            while len(found) < text.end_at(500):
+                found += client.recv(1 << 16)
+            time.sleep(1.5)  # by the clock alone all of it would be there
+            assert server.sent_to == len(found) == text.end_at(500)
+            server.go_on()
+            begun = time.monotonic()
+            while len(found) < len(text.data):
+                found += client.recv(1 << 16)
+            assert 0.4 < time.monotonic() - begun < 5
+    assert found == text.data
+
+
 def test_words_flow_at_the_rate():
     text = make_text(5, 1000)
     with TextServer(text, words_per_second=2_000) as server:
