@@ -218,6 +218,7 @@ def test_at_least_once_loses_nothing_and_doubles_what_came_behind_a_barrier(worl
     """The left channel is full, the right one is not: what comes behind the right one's barrier goes into the state
     before the left one's has come, and is read again after the failure. It fails until that has happened."""
     world.settings["execution.checkpointing.mode"] = "AT_LEAST_ONCE"
+    world.settings["restart-strategy.fixed-delay.attempts"] = "100"  # by default one
     world.pair_s = 0.02
 
     def fill_and_fail() -> None:
