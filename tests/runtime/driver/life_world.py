@@ -284,6 +284,10 @@ class Running:
             "all records are read",
         )
 
+    def until_restarted(self) -> None:
+        """Until a life has followed one that failed: what the failed one had taken in is not taken for its own."""
+        until(lambda: self.error or self.heart.progress.restarts > 0, "it restarts")
+
     def until_completed(self, number: int, kind: SnapshotKind = SnapshotKind.CHECKPOINT) -> None:
         until(
             lambda: self.error or sum(ref.kind is kind for ref in self.world.catalogue.completed) >= number,

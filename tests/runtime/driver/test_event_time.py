@@ -90,6 +90,7 @@ def test_what_unaligned_barriers_have_overtaken_of_event_time_is_told_after_a_re
     world.fails_at, world.fails = 70, 1
     life = world.begin()
     until(lambda: world.fails == 0 or life.error, "it fails")
+    life.until_restarted()
     life.read_all()
     assert life.stop() is None
     assert newest(world).watermark_ms == 118

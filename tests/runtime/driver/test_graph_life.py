@@ -106,6 +106,7 @@ def test_what_unaligned_barriers_have_overtaken_comes_first_after_a_restart(worl
     fails_once(world, 150)
     life = world.begin()
     until(lambda: world.fails == 0 or life.error, "it fails")
+    life.until_restarted()
     assert life.error is None
     life.read_all()
     assert life.stop() is None
@@ -152,6 +153,7 @@ def test_exactly_once_over_failures_with_unequal_inputs(
     fails_once(world, 100)
     life = world.begin()
     until(lambda: world.fails == 0 or life.error, "it fails")
+    life.until_restarted()
     world.write_to("right", 4)
     life.read_all()
     assert life.stop() is None
