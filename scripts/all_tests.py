@@ -1,7 +1,7 @@
 """Every test but the slow ones, in two runs beside each other: `make test`.
 
-Each of two processors has a run of its own: one all that needs no Spark, beginning with the pure tests, whose
-coverage is measured; the other what starts Spark, and the reversals of behaviours, so that both take about as long.
+Each of two processors has a run of its own: one all that needs neither Spark nor Airflow, beginning with the pure
+tests, whose coverage is measured; the other what does, and the reversals of behaviours, so that both take about as long.
 Both print as they go. A line begins with the run's number.
 """
 
@@ -19,8 +19,8 @@ from pathlib import Path
 
 REPO = Path(__file__).resolve().parent.parent
 RUNS: Mapping[str, Sequence[str]] = {
-    "1": ("-m", "not slow and not spark and not reversals", "--durations=10", "--pure-coverage"),
-    "2": ("-m", "not slow and (spark or reversals)", "--durations=10"),
+    "1": ("-m", "not slow and not spark and not airflow and not reversals", "--durations=10", "--pure-coverage"),
+    "2": ("-m", "not slow and (spark or airflow or reversals)", "--durations=10"),
 }
 TEAR_DOWN_S = 60.0
 """How long a run has to end its servers and drivers when somebody stops it."""
