@@ -224,9 +224,10 @@ class KeyedStream:
         `keyed`. `operator_state` names what belongs to no key (`keyed.operator_state(name)`), each with its kind:
         list, union, broadcast or single.
 
-        `finish(keyed)` runs once in each subtask when the stream is drained (`headgate stop --drain`), after the last
-        record: the keys of its `Keyed` are all that have state, in memory at once. What it returns, a Table of schema
-        `output` or None, is the stream's last output; what it leaves of the state is in the last savepoint.
+        `finish(keyed)` runs once in each subtask when the stream is drained (`headgate stop --drain`) or all inputs of
+        the step have ended, after its last record: the keys of its `Keyed` are all that have state, in memory at once.
+        What it returns, a Table of schema `output` or None, is the step's last output; what it leaves of the state is
+        in the next snapshot. It does not run where the step has no state at all and knows no record's columns yet.
         """
         from headgate.step.operators import ProcessOperator
 

@@ -230,8 +230,12 @@ def _keyed(
     key_groups = subtask_range(subtask, keyed.parallelism, keyed.max_parallelism)
     received = list(batches)
     parent = keyed.parents[subtask]
-    if task.finishing and not received and parent is not None:  # nobody has told what its records are like
-        received = [without_rows(_key_columns(keyed, parent))]
+    keys_known = True
+    if task.finishing and not received:  # nobody has told what its records are like
+        stored = _stored_keys(keyed)
+        keys_known = stored is not None
+        if stored is not None or _has_operator_state(keyed):
+            received = [without_rows(stored or pa.schema([pa.field(key, pa.string()) for key in keyed.keys]))]
     finishing = task.finishing and keyed.operator.finishes and bool(received)
     if not finishing and not any(batch.num_rows for batch in received):
         return StepAck(subtask=subtask, rows_in=0, rows_out=0, version=None, sinks=_finish(writers))
@@ -264,7 +268,7 @@ def _keyed(
                 _write(writers, batch)
         changes = states.changes()
         sinks = _finish(writers)  # before the new version is there: whatever fails, none is left
-        version = session.seal().to_json()
+        version = session.seal().to_json() if keys_known else None  # there is no key, of whatever type
     return StepAck(
         subtask=subtask,
         rows_in=rows.num_rows,
@@ -275,10 +279,16 @@ def _keyed(
     )
 
 
-def _key_columns(keyed: KeyedStage, parent: dict[str, Any]) -> pa.Schema:
-    """The key's columns, as the state has them: all that is known where no record has come in this life."""
-    stored = next(iter(StateVersion.from_json(parent).descriptors)).key
-    return pa.schema([field.with_name(name) for field, name in zip(stored, keyed.keys, strict=True)])
+def _stored_keys(keyed: KeyedStage) -> pa.Schema | None:
+    """The key's columns, as any subtask's state has them: all that is known where no record has come in this life."""
+    for parent in filter(None, keyed.parents):
+        for descriptor in StateVersion.from_json(parent).descriptors:
+            return pa.schema([field.with_name(name) for field, name in zip(descriptor.key, keyed.keys, strict=True)])
+    return None
+
+
+def _has_operator_state(keyed: KeyedStage) -> bool:
+    return any(part not in (None, [], {}) for state in keyed.operator_states.values() for part in state.parts)
 
 
 def _finish(writers: list[tuple[SinkStage, SinkWriter]]) -> dict[str, list[dict[str, Any]]]:

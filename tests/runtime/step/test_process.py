@@ -18,7 +18,7 @@ from headgate.state.base import KeyBatch
 from headgate.step.operator_state import SubtaskStates
 from headgate.step.operators import Keyed, ProcessOperator, distinct_keys
 from headgate_contract.errors import BatchFailed, JobInvalid, SinkFailed
-from tests.runtime.step.vertex import CLOCK, Vertex, few_hashes, hashed, positions_of, scratch
+from tests.runtime.step.vertex import CLOCK, OUT, Vertex, few_hashes, hashed, positions_of, scratch, written
 
 CALM = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 NUMBERED = pa.schema({"id": pa.int64(), "user": pa.string(), "number": pa.int64()})
@@ -267,3 +267,62 @@ def test_its_keys_are_checked_before_it_runs() -> None:
         operator.check(("user",), schema)
     operator.check(("id",), schema)
     assert operator.state_names == ["count"]
+
+
+def test_an_error_of_pyarrows_names_the_authors_line_too(directory: Path) -> None:
+    def misspell(rows: pa.Table, keyed: Keyed) -> Any:
+        return rows.column("usr")
+
+    line = misspell.__code__.co_firstlineno + 1
+    with pytest.raises(BatchFailed, match=rf"failed with KeyError: .*usr.* \(test_process.py, line {line}\)$"):
+        process(misspell, directory, parallelism=1).run(table("ann"))
+
+
+# ---- the last step, of a task to which no record has come in this life
+
+LAST_WORDS = pa.schema({"user": pa.string(), "said": pa.string()})
+
+
+def last_words(keyed: Keyed) -> pa.Table:
+    """Each key that has state, and the elements that this subtask has held back."""
+    users = keyed.keys.keys.column("user").to_pylist()
+    held = keyed.operator_state("held").get()
+    said = [*(f"{user} is known" for user in users), *held, "the end"]
+    return pa.table({"user": pa.array([*users, *(None for _ in [*held, 1])], pa.string()), "said": said})
+
+
+def hold_back(rows: pa.Table, keyed: Keyed) -> None:
+    for user in rows.column("user").to_pylist():
+        keyed.operator_state("held").add(user)
+
+
+def hold_back_and_count(rows: pa.Table, keyed: Keyed) -> None:
+    hold_back(rows, keyed)
+    keyed.put("count", pa.table({"n": pa.array([1] * len(keyed.keys), pa.int64())}))
+
+
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+@pytest.mark.parametrize(
+    ("function", "state", "said"),
+    [
+        (hold_back_and_count, COUNT, {"ann is known", "ann"}),
+        (hold_back, {}, {"ann"}),
+        (hold_back, COUNT, {"ann"}),
+    ],
+    ids=["one subtask has state by key", "there is none by key", "nobody has any by key"],
+)
+def test_every_subtask_finishes_whatever_it_has(
+    function: Function, state: dict[str, pa.Schema], said: set[str], backend: str, directory: Path
+) -> None:
+    operator = ProcessOperator.of("numbers", function, LAST_WORDS, state, {"held": "list"}, last_words)
+    vertex = Vertex(operator, ("user",), backend, directory)
+    vertex.batch(table("ann"))
+    vertex.attempts += 1
+    acks = vertex.finish()
+    assert [sorted({"the end"} & {row["said"] for row in written(ack.sinks[OUT])}) for ack in acks] == [["the end"]] * 2
+    assert {row["said"] for ack in acks for row in written(ack.sinks[OUT])} == said | {"the end"}
+
+
+def test_a_step_of_which_nothing_is_known_has_nothing_to_finish(directory: Path) -> None:
+    operator = ProcessOperator.of("numbers", hold_back, LAST_WORDS, COUNT, {"held": "list"}, last_words)
+    assert [ack.sinks for ack in Vertex(operator, ("user",), "hashmap", directory).finish()] == [{OUT: []}] * 2
