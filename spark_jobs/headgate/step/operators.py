@@ -27,6 +27,8 @@ HASH = "__headgate_hash"
 """The column that carries the hash of the key from the JVM into the step."""
 
 _HEADGATE = Path(__file__).parent.parent
+_COMPILED = (".pxi", ".pyx")
+"""What frames of pyarrow's own say of themselves, without a folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,7 +398,9 @@ def author_failed(what: str, error: Exception) -> StreamFailed:
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if "site-packages" not in frame.filename and not Path(frame.filename).is_relative_to(_HEADGATE)
+        if "site-packages" not in frame.filename
+        and not Path(frame.filename).is_relative_to(_HEADGATE)
+        and Path(frame.filename).suffix not in _COMPILED
     ]
     where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     told = f"{what} failed with {type(error).__name__}: {error}{where}"
