@@ -143,7 +143,7 @@ class Flow:
         return self._put([(self.topology.sources[source], element)], now_ms)
 
     def inject(self, barrier: Barrier, now_ms: int) -> list[Told]:
-        """Behind everything that sources have put so far; and, where all producers have finished, that they have."""
+        """Behind everything that sources have put so far; and, where a producer has finished, that it has."""
         self._at_barrier[barrier.checkpoint] = dict(self._reached)
         into = [id for id in self.topology.sources.values() if not self._channel(id).ended]
         into += [id for gate in self.gates.values() for id in gate.ending]

@@ -147,8 +147,8 @@ class Gate:
 
     @property
     def ending(self) -> list[ChannelId]:
-        """The inputs that are left, if all of their producers have finished: none of them passes a barrier on."""
-        return sorted(self._open) if all(self.channels[id].ended for id in self._open) else []
+        """The inputs that are left whose producers have finished: nobody passes a barrier on to them."""
+        return sorted(id for id in self._open if self.channels[id].ended)
 
     # ---- elements
 

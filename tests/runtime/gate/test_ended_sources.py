@@ -6,9 +6,9 @@ import pytest
 
 from headgate.coordinator.coordinator import INPUT_ENDED
 from headgate.coordinator.cut import is_at_end
-from headgate.coordinator.messages import StoreSnapshot, TakeSnapshot, WriteStopped
+from headgate.coordinator.messages import NotifyAborted, StoreSnapshot, TakeSnapshot, WriteStopped
 from headgate.gate.messages import FinishTask
-from headgate_contract.ids import VertexUid
+from headgate_contract.ids import RequestId, SavepointName, VertexUid
 from tests.runtime.gate.graph_coordinating import S0, S1, A, B, Job
 
 AT_A = {"state a", "sink out-a", "source s0", "source s1", "inputs a"}
@@ -157,3 +157,22 @@ def test_what_was_overtaken_of_a_source_that_has_ended_is_read_again() -> None:
     job.trigger()
     position = job.take_of(1, lambda take: "inputs a" in take.parts).cut.positions[S0]
     assert position == {"next": 0}, "and it has not ended there"
+
+
+@pytest.mark.parametrize("ends", [{S0}, {S0, S1}], ids=["one input", "both inputs"])
+@pytest.mark.parametrize("mode", ["aligned", "unaligned", "at least once"])
+def test_a_savepoint_outlives_inputs_that_end_and_the_checkpoint_behind_it(mode: str, ends: set[VertexUid]) -> None:
+    job = Job(
+        exactly_once=mode != "at least once", overtakes_after_ms=0 if mode == "unaligned" else None, interval_ms=1000
+    )
+    for source, records in ((S0, 4), (S1, 2)):
+        for _ in range(records):
+            job.hand_over(source)
+    job.end(S0)
+    job.trigger(name=SavepointName("sp"), request=RequestId("save"))
+    for source in ends - {S0}:
+        job.end(source)
+    job.wait(1000)
+    job.run_dry()
+    assert job.all(NotifyAborted) == []
+    assert job.parts(1) == job.parts(2) == AT_A | AT_B
