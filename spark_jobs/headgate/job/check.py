@@ -78,7 +78,11 @@ def _check(path: Path, settings: Settings) -> Verdict:
 
 def _check_columns(plan: GraphPlan, settings: Settings, warnings: list[str]) -> None:
     readers = [(source, *plan.reader(source.uid)) for source in plan.sources]
-    readers = [(source, task, way) for source, task, way in readers if way.transforms or way.time or task.step]
+    readers = [
+        (source, task, way)
+        for source, task, way in readers
+        if way.transforms or way.time or task.step or len(task.inputs) > 1
+    ]
     if not readers:
         return
     if os.environ.get("HEADGATE_TEST_ENGINE") == "stand-in":

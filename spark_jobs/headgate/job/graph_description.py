@@ -17,16 +17,15 @@ Plain = dict[str, Any]
 
 def describe_graph(plan: GraphPlan, settings: Settings) -> Plain:
     """Vertices in their chains, channels, parallelism, key groups."""
-    exactly_once = settings["execution.checkpointing.mode"] == "EXACTLY_ONCE"
     return {
         "job": plan.job,
         "max_parallelism": settings["pipeline.max-parallelism"],
-        "tasks": [_task(task, settings, exactly_once) for task in plan.tasks],
+        "tasks": [_task(task, settings) for task in plan.tasks],
         "channels": [_channel(plan, channel) for channel in plan.channels],
     }
 
 
-def _task(task: Task, settings: Settings, exactly_once: bool) -> Plain:
+def _task(task: Task, settings: Settings) -> Plain:
     parallelism = settings["parallelism.default"]
     max_parallelism = settings["pipeline.max-parallelism"]
     ranges = [subtask_range(subtask, parallelism, max_parallelism) for subtask in range(parallelism)]
@@ -50,7 +49,7 @@ def _task(task: Task, settings: Settings, exactly_once: bool) -> Plain:
                 for end in task.channels
             ),
         ],
-        "barrier": _barrier(task, exactly_once),
+        "barrier": _barrier(task, settings),
     }
 
 
@@ -84,12 +83,18 @@ def _step(step: KeyedVertex | ConnectedVertex | None) -> Plain | None:
     }
 
 
-def _barrier(task: Task, exactly_once: bool) -> str:
+def _barrier(task: Task, settings: Settings) -> str:
     if task.is_fused:
         return "passes between two micro-batches"
+    if settings["execution.checkpointing.unaligned.enabled"]:
+        waits = settings["execution.checkpointing.aligned-checkpoint-timeout"]
+        when = f"that has waited for {waits}" if int(waits) else "that comes first"
+        return (
+            f"the one {when} overtakes everything before it, which belongs to the checkpoint; of a savepoint, none does"
+        )
     if len(task.inputs) == 1:
         return "passes when everything before it has been processed"
-    if exactly_once:
+    if settings["execution.checkpointing.mode"] == "EXACTLY_ONCE":
         return "an input that has brought it is held back until all have"
     return "passes when all inputs have brought it; nothing is held back, and what came behind it may be in the state"
 

@@ -17,6 +17,7 @@ from headgate.step import channel_files
 from headgate.step.operators import HASH
 from headgate.step.task import TIME, StepAck, StepTask, without_rows
 from headgate_contract.errors import BatchFailed, HeadgateError, JobInvalid, SuppressRestarts
+from headgate_contract.ids import VertexUid
 from headgate_contract.settings import Settings
 
 SUBTASK = "__headgate_subtask"
@@ -30,6 +31,26 @@ def before_step(task: Task, way: TaskInput, frame: DataFrame, settings: Settings
     if way.time is not None:
         frame = add_time(way.time, frame)
     return add_key(port, frame, settings["parallelism.default"], settings["pipeline.max-parallelism"]), schema
+
+
+class Inputs:
+    """What comes to the inputs of the tasks; what comes to one of them by several ways has to be alike."""
+
+    def __init__(self) -> None:
+        self._first: dict[tuple[VertexUid, int], tuple[TaskInput, dict[str, str]]] = {}
+
+    def add(self, task: Task, way: TaskInput, schema: pa.Schema) -> None:
+        """Raises JobInvalid, naming the first column that only one of two ways has, or has of this type."""
+        columns = {field.name: field.dataType.simpleString() for field in from_arrow_schema(schema)}
+        first, known = self._first.setdefault((task.uid, way.port), (way, columns))
+        for name in dict.fromkeys([*known, *columns]):
+            if known.get(name) != columns.get(name):
+                has, had = (f"of type {each[name]}" if name in each else "missing" for each in (columns, known))
+                raise JobInvalid(
+                    f"union before {task.uid!r}: the column {name!r} is {had} in what {first.producer!r} gives, and "
+                    f"{has} in what {way.producer!r} does",
+                    hint="give all of them the same columns, of the same types, in a transform before the union",
+                )
 
 
 def apply_transforms(transforms: tuple[TransformVertex, ...], frame: DataFrame) -> DataFrame:

@@ -13,7 +13,7 @@ from headgate.source.base import Source
 from headgate.source.files import FilesSource
 from headgate.source.rate import RateSource
 from headgate.source.socket import SocketSource
-from headgate.spark.chain import before_step
+from headgate.spark.chain import Inputs, before_step
 from headgate.spark.session import start_session
 from headgate_contract.errors import JobInvalid, LaunchFailed
 from headgate_contract.ids import VertexUid
@@ -43,9 +43,10 @@ def check_columns(plan: GraphPlan, schemas: Mapping[VertexUid, str], settings: S
         spark = {key: value for key, value in settings.spark.items() if not key.startswith("spark.submit.")}
         session = _start(Settings({**spark, "spark.master": "local[1]"}), Path(folder) / "spark")
         try:
+            inputs = Inputs()
             for source, schema in schemas.items():
                 task, way = plan.reader(source)
-                before_step(task, way, _empty(session, source, schema, empty), settings)
+                inputs.add(task, way, before_step(task, way, _empty(session, source, schema, empty), settings)[1])
         finally:
             session.stop()
 

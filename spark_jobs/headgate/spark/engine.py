@@ -19,7 +19,7 @@ from headgate.driver.engine import Engine, EngineSetup, Json, MicroBatch, Writte
 from headgate.driver.loop import StreamEnding
 from headgate.job.tasks import Task, TaskInput
 from headgate.source.positions import PositionBook
-from headgate.spark.chain import before_step, finish_step, from_channel, root_cause, run_step
+from headgate.spark.chain import Inputs, before_step, finish_step, from_channel, root_cause, run_step
 from headgate.spark.readers import Reader, reader_of
 from headgate.spark.session import start_session
 from headgate.step.task import StepAck, StepTask
@@ -40,6 +40,7 @@ class SparkEngine(Engine):
         self._readers = self._new_readers()
         self._session: SparkSession | None = None
         self._schemas: dict[VertexUid, pa.Schema] = {}
+        self._inputs = Inputs()
         self._frames: dict[VertexUid, DataFrame] = {}
         """What each source hands over, with the DataFrame code before its step."""
         self._queries: dict[VertexUid, StreamingQuery] = {}
@@ -74,6 +75,7 @@ class SparkEngine(Engine):
 
     def _before_step(self, task: Task, way: TaskInput, frame: DataFrame) -> DataFrame:
         frame, schema = before_step(task, way, frame, self._setup.settings)
+        self._inputs.add(task, way, schema)
         if way.port == 0:
             self._schemas[task.uid] = schema
         return frame

@@ -27,6 +27,7 @@ from pyspark.sql import functions as F
 job = headgate.Job("j")
 rows = job.source("rows", headgate.sources.files("in", format="json", schema="id BIGINT, who STRING, at TIMESTAMP"))
 """
+OTHER = 'job.source("other", headgate.sources.files("in", format="json", schema="id BIGINT, who STRING, at TIMESTAMP"))'
 
 
 @pytest.fixture(autouse=True)
@@ -261,6 +262,21 @@ ON_SPARK: dict[str, tuple[str, str, str]] = {
     "event time that is none": (
         f'{HEAD}rows.with_watermark("who", "5 s"){COUNT}',
         "with_watermark: the column 'who' is of type string; make a timestamp of it in a transform, or a bigint of",
+        "",
+    ),
+    "a union of the same columns in another order": (
+        f'{HEAD}more = rows.transform(lambda df: df.select("at", "who", "id"))\nmore.union({OTHER}){COUNT}',
+        "",
+        "",
+    ),
+    "a union of other types": (
+        f'{HEAD}{OTHER}.transform(lambda df: df.selectExpr("id", "at", "1 AS who")).union(rows){COUNT}',
+        "union before 'counts': the column 'who' is of type string in what 'rows' gives, and of type int in",
+        "",
+    ),
+    "a union with a column that one side lacks": (
+        f'{HEAD}rows.union({OTHER}.transform(lambda df: df.drop("id"))){SINK}',
+        "union before 'rows.union1': the column 'id' is of type bigint in what 'rows' gives, and missing in",
         "",
     ),
     "a backtick in a name": (

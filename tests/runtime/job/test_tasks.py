@@ -300,6 +300,13 @@ def test_the_description_tells_what_a_barrier_does_at_each_task_and_channel() ->
     both, again = found["tasks"]
     assert both["barrier"] == "an input that has brought it is held back until all have"
     assert again["barrier"] == "passes when everything before it has been processed"
+    unaligned = {"execution.checkpointing.unaligned.enabled": True}
+    timeout = {**unaligned, "execution.checkpointing.aligned-checkpoint-timeout": "2 s"}
+    for more, when in ((unaligned, "that comes first"), (timeout, "that has waited for 2 s")):
+        told = {task["barrier"] for task in describe_graph(plan, Settings(more))["tasks"]}
+        assert told == {
+            f"the one {when} overtakes everything before it, which belongs to the checkpoint; of a savepoint, none does"
+        }
     assert both["step"] == {
         "uid": "both",
         "keys": [["key"], ["key"]],
