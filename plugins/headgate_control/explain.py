@@ -231,6 +231,9 @@ def _warnings(catalogue: Catalogue, decision: RestoreDecision) -> tuple[str, ...
     certain = [r.sink for r in decision.rollbacks if r.action is Rollback.DUPLICATES]
     if certain and not isinstance(decision, Refuse):
         found.append(f"the sinks {', '.join(certain)} will hold duplicates: what they published cannot be taken back")
+    taken = [r.sink for r in decision.rollbacks if r.action is Rollback.RETRACT]
+    if taken and not isinstance(decision, Refuse):
+        found.append(f"what the sinks {', '.join(taken)} have published since then is taken back")
     if catalogue.snapshots and not isinstance(decision, (RestoreFrom, Refuse)):
         found.append(f"state is left behind: {len(catalogue.snapshots)} retained snapshots are not used")
     return tuple(found)
@@ -263,7 +266,7 @@ def _ended(
     if not bounded:
         return ()
     told = f"of the sources {', '.join(bounded)} nothing more is read: they had ended in {decision.snapshot}"
-    return (f"{told}, so the stream ends at once" if len(bounded) == len(sources) else told,)
+    return (f"{told}, so the stream ends once its steps have finished" if len(bounded) == len(sources) else told,)
 
 
 def as_text(explanation: Explanation) -> str:

@@ -93,6 +93,10 @@ class StreamStatus:
     cause: str | None = None
     """Why the driver failed, in its own words."""
     progress: Progress | None = None
+    restarts: int = 0
+    """How often the newest generation has gone on after a failure, inside its driver."""
+    last_failure: str | None = None
+    """Why it had to, the last time."""
     lost: Lost | None = None
     stop_wanted: StopWanted | None = None
     newest_snapshot: SnapshotRef | None = None

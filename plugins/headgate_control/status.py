@@ -116,6 +116,8 @@ class Observer:
             log=newest.log,
             cause=beat.cause if beat else None,
             progress=beat.progress if beat else None,
+            restarts=len(catalogue.restarts),
+            last_failure=catalogue.restarts[-1].cause if catalogue.restarts else None,
             lost=self._lost(catalogue, newest, judgement, facts, beats),
             stop_wanted=facts.stop_wanted,
             running_deployed=newest.deployed,

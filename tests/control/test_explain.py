@@ -69,6 +69,9 @@ def test_who_would_start_from_the_end_of_a_drained_stream_is_warned(world: World
     assert explanation.warnings == ((told,) if how == "drained" else ())
 
 
+NOT_READ = "of the sources a, b nothing more is read: they had ended in checkpoint 1"
+
+
 @pytest.mark.parametrize(
     ("ended", "bounded", "told"),
     [
@@ -76,7 +79,7 @@ def test_who_would_start_from_the_end_of_a_drained_stream_is_warned(world: World
         (
             "ab",
             "ab",
-            "of the sources a, b nothing more is read: they had ended in checkpoint 1, so the stream ends at once",
+            f"{NOT_READ}, so the stream ends once its steps have finished",
         ),
         ("ab", "b", "of the sources b nothing more is read: they had ended in checkpoint 1"),
         ("a", "", None),
@@ -94,6 +97,16 @@ def test_who_would_start_behind_the_end_of_sources_is_told(
     world.snapshot(sources={VertexUid(uid): SourceState(uid, "files", at) for uid, at in positions.items()})
     world.stopped()
     assert world.control().explain(STREAM).warnings == (() if told is None else (told,))
+
+
+def test_who_would_begin_anew_is_told_that_what_was_published_is_taken_back(
+    world: World, three: list[SnapshotRef]
+) -> None:
+    world.stopped()
+    assert world.control().explain(STREAM, fresh=True).warnings == (
+        "what the sinks out have published since then is taken back",
+        "state is left behind: 3 retained snapshots are not used",
+    )
 
 
 def _drop_metadata(world: World, ref: SnapshotRef) -> None:

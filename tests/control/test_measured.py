@@ -12,6 +12,7 @@ from headgate_contract.history import Event, record_event
 from headgate_contract.ids import CheckpointId, Generation, SavepointName, VertexUid
 from headgate_contract.measures import CheckpointCost, Measures, RecoveryKind, RecoveryTime
 from headgate_contract.paths import StreamPaths
+from headgate_contract.records import Restarted
 from headgate_contract.snapshot import SnapshotKind, StateHandle, SubtaskState, VertexState
 from headgate_contract.wire import sha256
 from headgate_control.explain import as_text
@@ -186,6 +187,17 @@ def test_status_tells_of_the_last_checkpoint(world: World, cli: Cli) -> None:
     progress = Progress(checkpoints=3, extra={"checkpoint_ms": 51.4, "checkpoint_bytes": 4096.0})
     write_heartbeat(world.store, replace(seen.heartbeat, progress=progress))
     assert "3 checkpoints (0 failed); the last one took 51 ms and uploaded 4.0 kb" in cli("status", "orders").out
+
+
+def test_status_tells_how_often_a_driver_has_gone_on_after_a_failure_and_why(world: World, cli: Cli) -> None:
+    world.deployed()
+    world.started()
+    world.beat()
+    assert "restarted:" not in cli("status", "orders").out
+    for number, cause in ((1, "a worker died"), (2, "the disk is full")):
+        world.slot(Restarted(generation=Generation(1), restart=number, cause=cause, snapshot=None, at_ms=number))
+    assert "restarted:   2 times; the last time: the disk is full" in cli("status", "orders").out
+    assert '"last_failure": "the disk is full"' in cli("status", "orders", "--json").out
 
 
 def test_spreads_times_and_sizes_are_told_as_people_read_them() -> None:
