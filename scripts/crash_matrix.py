@@ -15,13 +15,15 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "plugins")]
 
 from headgate_contract.errors import HeadgateError  # noqa: E402
-from tests.crash.graph_matrix import GRAPH_CELLS, GraphCell, GraphCellRun  # noqa: E402
+from tests.crash.graph_matrix import AT_LEAST_ONCE, AT_LEAST_ONCE_CELLS, GRAPH_CELLS, GraphCell, GraphCellRun  # noqa: E402
 from tests.crash.matrix import CELLS, Cell, CellRun  # noqa: E402
+
+GRAPHS: dict[str, tuple[Cell, ...]] = {"": CELLS, "1": GRAPH_CELLS, AT_LEAST_ONCE: AT_LEAST_ONCE_CELLS}
 
 
 def main() -> int:
     arguments = _arguments()
-    known = GRAPH_CELLS if arguments.graph else CELLS
+    known = GRAPHS[arguments.graph]
     cells = [cell for cell in known if any(fnmatchcase(str(cell), wanted) for wanted in arguments.cells.split(","))]
     if not cells:
         print(f"no cell is named {arguments.cells}; there are: {', '.join(map(str, known))}")
@@ -37,7 +39,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--cells", default="*", help="some cells only: rocksdb:before-slot, *:after-*, several by comma"
     )
-    parser.add_argument("--graph", action="store_true", help="a job with channels: aligned:*, unaligned:*, timeout:*")
+    parser.add_argument(
+        "--graph", choices=GRAPHS, default="", help="1: a job with channels: aligned:*, unaligned:*, timeout:*"
+    )
     parser.add_argument("--engine", choices=("spark", "stand-in"), default="spark")
     parser.add_argument("--break", dest="fault", default="", help="plant a fault: cells must then fail")
     parser.add_argument("--keep", action="store_true", help="leave the files of the cells that failed")

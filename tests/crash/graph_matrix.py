@@ -1,18 +1,23 @@
 """The crash matrix of a job with channels: the same places, in each way in which barriers may pass.
 
-Two inputs go into one step at paces of their own, and a slow step behind it fills the channel in between. An unaligned
-cell counts only if the snapshot that the last life began with held micro-batches of that channel.
+Two inputs go into one step at paces of their own, and a slow step behind it fills the channel in between: the left
+input waits in a full channel of its own then, while the right one, which comes more slowly, hardly has to. An unaligned
+cell counts only if the snapshot that the last life began with held micro-batches of the channel between the steps.
+
+At least once has cells of its own: nothing is lost there, and what came behind the right input's barrier before the
+left one's was there comes twice, or the cell proves nothing.
 """
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
 from headgate_contract.ids import VertexUid
 from headgate_contract.snapshot import SnapshotMetadata
-from tests.crash.checker import check
+from tests.crash.checker import Verdict, check
 from tests.crash.fire import StreamUnderFire
 from tests.crash.matrix import PACE, SETTINGS, STEPS, Cell, CellRun
 from tests.crash.truth import write_input
@@ -24,8 +29,13 @@ MODES = {
     "unaligned": UNALIGNED,
     "timeout": {**UNALIGNED, "execution.checkpointing.aligned-checkpoint-timeout": "300 ms"},
 }
-_FILES = {"left": 80, "right": 40}
-_RECORDS_PER_FILE, _KEYS = 100, 300
+AT_LEAST_ONCE = "at-least-once"
+_SETTINGS = {**MODES, AT_LEAST_ONCE: {"execution.checkpointing.mode": "AT_LEAST_ONCE"}}
+_FILES = {"left": 80, "right": 200}
+_RECORDS = {"left": 8_000, "right": 4_000}
+_KEYS = 300
+_RIGHT_EVERY_S = 1.0
+"""A file of the right input comes so often, for longer than a life takes; those of the left one are all there."""
 _SLOW_S = "0.3"
 
 
@@ -39,17 +49,46 @@ class GraphCell(Cell):
         return f"{self.mode}:{self.point}"
 
 
-GRAPH_CELLS = tuple(
-    GraphCell(("hashmap", "rocksdb")[number % 2], f"{side}-{step}", mode)
-    for number, (mode, step, side) in enumerate(product(MODES, STEPS, ("before", "after")))
-)
+def _cells(*modes: str) -> tuple[GraphCell, ...]:
+    return tuple(
+        GraphCell(("hashmap", "rocksdb")[number % 2], f"{side}-{step}", mode)
+        for number, (mode, step, side) in enumerate(product(modes, STEPS, ("before", "after")))
+    )
+
+
+GRAPH_CELLS = _cells(*MODES)
+AT_LEAST_ONCE_CELLS = _cells(AT_LEAST_ONCE)
+
+
+class Trickle:
+    """Lets the files of a folder come to another one by one, until the rest may come at once."""
+
+    def __init__(self, waiting: Path, target: Path, every_s: float) -> None:
+        self._waiting = waiting
+        self._target = target
+        self._every_s = every_s
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="trickle", daemon=True)
+        target.mkdir(parents=True)
+        self._thread.start()
+
+    def rest(self) -> None:
+        """What has not come yet comes now."""
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        for path in sorted(self._waiting.glob("*.parquet")):
+            self._over.wait(self._every_s)
+            path.rename(self._target / path.name)
 
 
 class GraphCellRun(CellRun):
     """One cell's stream."""
 
     _cell: GraphCell
-    _margin = 10 * _RECORDS_PER_FILE  # so many that the channel behind the first step has some
+    _margin = 1_000  # so many that the channel behind the first step has some
+    _right: Trickle | None = None
 
     def _stream(self, base: Path, engine: str, environment: dict[str, str]) -> StreamUnderFire:
         return StreamUnderFire(
@@ -57,24 +96,31 @@ class GraphCellRun(CellRun):
             engine=engine,
             backend=self._cell.backend,
             environment={**environment, "PAIRED_SLOW_S": _SLOW_S},
-            settings={**SETTINGS, **MODES[self._cell.mode], "headgate.trigger-interval": PACE[engine]},
+            settings={**SETTINGS, **_SETTINGS[self._cell.mode], "headgate.trigger-interval": PACE[engine]},
             files_per_batch=1,
             job=JOB,
         )
 
     def _write_input(self) -> int:
+        given, waiting = self.stream.given, self.stream.base / "waiting"
         first = 0
-        for side, files in _FILES.items():
-            records = files * _RECORDS_PER_FILE
-            write_input(
-                self.stream.given / side, seed=self._seed, records=records, files=files, keys=_KEYS, first=first
-            )
-            first += records
+        for side, folder in (("left", given / "left"), ("right", waiting)):
+            write_input(folder, seed=self._seed, records=_RECORDS[side], files=_FILES[side], keys=_KEYS, first=first)
+            first += _RECORDS[side]
+        self._right = Trickle(waiting, given / "right", _RIGHT_EVERY_S)
         return first
 
+    def end(self) -> None:
+        """Leave no process, and no thread."""
+        super().end()
+        if self._right is not None:
+            self._right.rest()
+
     def _hurry(self) -> None:
+        assert self._right is not None
+        self._right.rest()
         self.stream.files_per_batch = max(_FILES.values())
-        self.stream.environment = {**self.stream.environment, "PAIRED_SLOW_S": "0", "PAIRED_FILES_PER_BATCH": "100"}
+        self.stream.environment = {**self.stream.environment, "PAIRED_SLOW_S": "0", "PAIRED_FILES_PER_BATCH": "200"}
 
     def _more_of(self, restored: SnapshotMetadata) -> str:
         held = restored.tasks[VertexUid("number")].inputs["pair->number"].in_flight
@@ -88,5 +134,14 @@ class GraphCellRun(CellRun):
     def _verdict(self) -> str:
         pairs = self.stream.output.with_name(f"{self.stream.output.name}-pairs")
         verdicts = [check(self.stream.given, output) for output in (pairs, self.stream.output)]
-        assert all(verdict.ok for verdict in verdicts), "; ".join(map(str, verdicts))
-        return "; ".join(map(str, verdicts))
+        told = "; ".join(map(str, verdicts))
+        if self._cell.mode == AT_LEAST_ONCE:
+            assert not any(map(_lacks_or_invents, verdicts)), told
+            assert all(verdict.doubled for verdict in verdicts), f"nothing came twice: it proves nothing: {told}"
+        else:
+            assert all(verdict.ok for verdict in verdicts), told
+        return told
+
+
+def _lacks_or_invents(verdict: Verdict) -> bool:
+    return bool(verdict.lost or verdict.foreign or verdict.wrong_keys)

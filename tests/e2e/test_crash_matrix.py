@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.graph_matrix import GRAPH_CELLS, GraphCell, GraphCellRun
+from tests.crash.graph_matrix import AT_LEAST_ONCE_CELLS, GRAPH_CELLS, GraphCell, GraphCellRun
 from tests.crash.matrix import CELLS, Cell, CellRun, leftovers
 
 pytestmark = pytest.mark.e2e
@@ -61,6 +61,17 @@ def test_f137_a_job_with_channels_killed_there_loses_and_leaves_nothing(tmp_path
         assert run.run().count("0 lost, 0 doubled") == 2
     finally:
         run.end()
+
+
+def test_a_job_with_channels_killed_at_least_once_loses_nothing_and_repeats(tmp_path: Path):
+    (cell,) = (cell for cell in AT_LEAST_ONCE_CELLS if cell.point == "after-ack")
+    run = GraphCellRun(cell, tmp_path, engine="stand-in", seed=7)
+    try:
+        told = run.run()
+    finally:
+        run.end()
+    assert told.count(" 0 lost") == 2
+    assert " 0 doubled" not in told
 
 
 def test_a_broken_protocol_fails_its_cell():
