@@ -1,7 +1,7 @@
 """Every test but the slow ones, in two runs beside each other: `make test`.
 
 Each of two processors has a run of its own: one all that needs neither Spark nor Airflow, beginning with the pure
-tests, whose coverage is measured; the other what does, and the reversals of behaviours, so that both take about as long.
+tests, whose coverage is measured; the other what does, and the reversals of behaviours: both take about as long.
 Both print as they go. A line begins with the run's number.
 """
 
