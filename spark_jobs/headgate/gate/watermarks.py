@@ -46,8 +46,8 @@ class Watermarks:
     def _looked(known: Watermarks) -> Watermarks:
         active = [level for channel, level in known.levels.items() if channel not in known.idle]
         told_idle = bool(known.levels) and not active
-        # With nobody left to wait for, whatever anybody has said holds. An input that comes back from idleness behind
-        # what was passed meanwhile holds up nobody until it has caught up.
+        # With nobody left to wait for, whatever anybody of them has said holds; who has ended is not asked any more. An
+        # input that comes back from idleness behind what was passed meanwhile holds up nobody until it has caught up.
         if not active:
             levels = [level for level in known.levels.values() if level is not None]
             least = max(levels, default=None)

@@ -111,12 +111,17 @@ class GraphLaws(Laws):
             raise LawBroken(f"{what} has {'' if finished else 'not '}finished behind {state.total()}, and said {words}")
 
     def _check_event_time(self, metadata: SnapshotMetadata, what: str) -> None:
-        """Of event time, too, nothing is lost between two tasks, and nothing told that belongs behind the cut."""
+        """Of event time, too, nothing is lost between two tasks, and nothing told that belongs behind the cut.
+
+        An input that has ended, and is not kept any more, holds up nobody. In a later life it is there once more, and
+        what it had told is not.
+        """
         for task, state in metadata.tasks.items():
             ids = self.job.topology.inputs[task]
-            if any(self._has_ended(metadata, id.producer) for id in ids):
-                continue  # it holds up nobody, and what it had told is not kept
+            ended = {id for id in ids if self._has_ended(metadata, id.producer)}
             for id in ids:
+                if id in ended:
+                    continue
                 held = state.inputs[str(id)]
                 told = [each.watermark_ms for each in held.in_flight if not each.files]
                 level = max((ms for ms in (held.watermark_ms, *told) if ms is not None), default=None)
@@ -128,8 +133,9 @@ class GraphLaws(Laws):
                     raise LawBroken(f"{what}: by {id} the event time {level} is told, and it is {wanted}")
             levels = [held.watermark_ms for held in state.inputs.values()]
             known = [level for level in levels if level is not None]
-            wanted = min(known) if len(known) == len(levels) else None
-            if self.job.idle_after_ms is None and state.watermark_ms != wanted:
+            wanted = min(known, default=None) if len(known) == len(levels) else None
+            kept = any(str(id) in state.inputs for id in ended)
+            if levels and not kept and self.job.idle_after_ms is None and state.watermark_ms != wanted:
                 raise LawBroken(f"{what}: {task} has the event time {state.watermark_ms}, its inputs {levels}")
             self.event_times += state.watermark_ms is not None
 
