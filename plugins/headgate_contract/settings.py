@@ -369,6 +369,7 @@ def _parse(key: str, value: object, written: str) -> Any:
     if key in _ELSEWHERE:
         raise UnknownKey(f"unknown setting {key!r}", hint=_ELSEWHERE[key])
     known = [*_BY_KEY, *_CURRENT]
-    near = difflib.get_close_matches(key, known, 1, cutoff=0.5)
+    ends = [each for each in known if each.startswith("execution.checkpointing.") and each.endswith(f".{key}")]
+    near = ends[:1] or difflib.get_close_matches(key, known, 1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else "docs/operations.md lists the settings"
     raise UnknownKey(f"unknown setting {key!r}", hint=hint)

@@ -47,7 +47,8 @@ def locate(store: ObjectStore, catalogue: Catalogue, place: Located) -> Snapshot
         data = (store if root is None else store.elsewhere(root)).read(where)
     except ObjectMissing:
         raise SnapshotUnknown(
-            f"there is no snapshot at {place.url}: it has no {METADATA}", hint="name the folder that has it"
+            f"there is no snapshot at {place.url}: {location}/{folder} has no {METADATA}",
+            hint="name the folder that has it: a path without ./ or / in front is below the storage root",
         ) from None
     metadata = read_metadata(data, where)
     for own in catalogue.completed:

@@ -73,6 +73,7 @@ class TestKeys:
             ("execution.checkpoint.timeout", "execution.checkpointing.timeout"),
             ("state.backend.typ", "state.backend.type"),
             ("heartbeat.timout", "heartbeat.timeout"),
+            ("interval", "execution.checkpointing.interval"),
             ("restart-strategy.fixed-delay.attempt", "restart-strategy.fixed-delay.attempts"),
         ],
     )
