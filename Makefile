@@ -24,6 +24,7 @@ BACKEND ?= both
 SECONDS ?= 60
 ROUNDS ?= 3
 BREAK ?=
+WORKERS ?= 1
 GRAPH ?=
 NUMBERS ?= all
 KEEP ?=
@@ -87,8 +88,8 @@ crash-demo: $(STAMP) ## kill a driver KILLS times at moments from SEED and check
 	$(PY) scripts/crash_demo.py --seed $(SEED) --kills $(KILLS) --backend $(BACKEND) $(if $(BREAK),--break $(BREAK))
 
 .PHONY: crash-matrix
-crash-matrix: $(STAMP) ## kill a driver before and after each step of the protocol, on Spark (CELLS=rocksdb:*-slot, SEED=, BREAK=, GRAPH=1 or at-least-once: with channels)
-	$(PY) scripts/crash_matrix.py --seed $(SEED) --cells '$(CELLS)' --graph '$(GRAPH)' $(if $(BREAK),--break $(BREAK))
+crash-matrix: $(STAMP) ## kill a driver before and after each step of the protocol, on Spark (CELLS=rocksdb:*-slot, SEED=, BREAK=, WORKERS=, GRAPH=1 or at-least-once: with channels)
+	$(PY) scripts/crash_matrix.py --seed $(SEED) --cells '$(CELLS)' --graph '$(GRAPH)' --workers $(WORKERS) $(if $(BREAK),--break $(BREAK))
 
 .PHONY: simulate
 simulate: $(STAMP) ## the protocol under faults, without Spark, SEEDS times (BREAK= plants a fault; ARGS="--seed 7 --trace" replays)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import shutil
 import sys
 import tempfile
 import time
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -28,7 +30,8 @@ def main() -> int:
     if not cells:
         print(f"no cell is named {arguments.cells}; there are: {', '.join(map(str, known))}")
         return 2
-    passed = sum(_passes(cell, arguments) for cell in cells)
+    with multiprocessing.get_context("spawn").Pool(arguments.workers) as pool:
+        passed = sum(pool.imap_unordered(partial(_passes, arguments=arguments), cells))
     print(f"crash matrix: {len(cells)} cells, {passed} passed, {len(cells) - passed} failed")
     return 0 if passed == len(cells) else 1
 
@@ -42,6 +45,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--graph", choices=GRAPHS, default="", help="1: a job with channels: aligned:*, unaligned:*, timeout:*"
     )
+    parser.add_argument("--workers", type=int, default=1, help="how many cells at once")
     parser.add_argument("--engine", choices=("spark", "stand-in"), default="spark")
     parser.add_argument("--break", dest="fault", default="", help="plant a fault: cells must then fail")
     parser.add_argument("--keep", action="store_true", help="leave the files of the cells that failed")

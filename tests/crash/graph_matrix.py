@@ -34,8 +34,11 @@ _SETTINGS = {**MODES, AT_LEAST_ONCE: {"execution.checkpointing.mode": "AT_LEAST_
 _FILES = {"left": 80, "right": 200}
 _RECORDS = {"left": 8_000, "right": 4_000}
 _KEYS = 300
-_RIGHT_EVERY_S = 1.0
-"""A file of the right input comes so often, for longer than a life takes; those of the left one are all there."""
+_RIGHT_EVERY_S = 1.5
+"""A file of the right input comes so often, for longer than a life takes; those of the left one are all there.
+
+Less than every other element may be its, which come by turns: then its channel stays nearly empty, beside a full one.
+"""
 _SLOW_S = "0.3"
 
 
@@ -87,8 +90,12 @@ class GraphCellRun(CellRun):
     """One cell's stream."""
 
     _cell: GraphCell
-    _margin = 1_000  # so many that the channel behind the first step has some
     _right: Trickle | None = None
+
+    @property
+    def _margin(self) -> int:
+        """So many that the channel behind the first step has some, and at least once the left one, too."""
+        return 1_500 if self._cell.mode == AT_LEAST_ONCE else 1_000
 
     def _stream(self, base: Path, engine: str, environment: dict[str, str]) -> StreamUnderFire:
         return StreamUnderFire(

@@ -57,15 +57,17 @@ CELLS = tuple(Cell(backend, f"{side}-{step}") for backend, step, side in product
 class CellRun:
     """One cell's stream, below `base`; the seed chooses at which checkpoint it is killed."""
 
-    _margin = 0
-    """How many records more than the last one each checkpoint has at least."""
-
     def __init__(self, cell: Cell, base: Path, *, engine: str, seed: int, fault: str = "") -> None:
         self._cell = cell
         self._number = random.Random(f"{seed}/{cell}").choice((2, 3))
         self._seed = seed
         self.stream = self._stream(base, engine, {"HEADGATE_TEST_BREAK": fault})
         self._running: Launched | None = None
+
+    @property
+    def _margin(self) -> int:
+        """How many records more than the last one each checkpoint has at least."""
+        return 0
 
     def _stream(self, base: Path, engine: str, environment: dict[str, str]) -> StreamUnderFire:
         return StreamUnderFire(
