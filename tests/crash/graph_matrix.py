@@ -37,7 +37,8 @@ _KEYS = 300
 _RIGHT_EVERY_S = 1.5
 """A file of the right input comes so often, for longer than a life takes; those of the left one are all there.
 
-Less than every other element may be its, which come by turns: then its channel stays nearly empty, beside a full one.
+At least once they come only while a checkpoint is under way: so that the right one's barrier finds its channel empty,
+however slow the machine, and there is something behind it while the left one's stands behind a full channel.
 """
 _SLOW_S = "0.3"
 
@@ -66,23 +67,34 @@ AT_LEAST_ONCE_CELLS = _cells(AT_LEAST_ONCE)
 class Trickle:
     """Lets the files of a folder come to another one by one, until the rest may come at once."""
 
-    def __init__(self, waiting: Path, target: Path, every_s: float) -> None:
+    def __init__(self, waiting: Path, target: Path, every_s: float, *, held: bool) -> None:
         self._waiting = waiting
         self._target = target
         self._every_s = every_s
         self._over = threading.Event()
+        self._may = threading.Event()
+        if not held:
+            self._may.set()
         self._thread = threading.Thread(target=self._run, name="trickle", daemon=True)
         target.mkdir(parents=True)
         self._thread.start()
 
+    def go(self) -> None:
+        self._may.set()
+
+    def hold(self) -> None:
+        self._may.clear()
+
     def rest(self) -> None:
         """What has not come yet comes now."""
         self._over.set()
+        self._may.set()
         self._thread.join()
 
     def _run(self) -> None:
         for path in sorted(self._waiting.glob("*.parquet")):
             self._over.wait(self._every_s)
+            self._may.wait()
             path.rename(self._target / path.name)
 
 
@@ -114,8 +126,19 @@ class GraphCellRun(CellRun):
         for side, folder in (("left", given / "left"), ("right", waiting)):
             write_input(folder, seed=self._seed, records=_RECORDS[side], files=_FILES[side], keys=_KEYS, first=first)
             first += _RECORDS[side]
-        self._right = Trickle(waiting, given / "right", _RIGHT_EVERY_S)
+        held = self._cell.mode == AT_LEAST_ONCE
+        self._right = Trickle(waiting, given / "right", _RIGHT_EVERY_S, held=held)
         return first
+
+    def _ask(self, *, wait: bool) -> None:
+        assert self._right is not None
+        if self._cell.mode != AT_LEAST_ONCE:
+            super()._ask(wait=wait)
+            return
+        self._right.go()
+        super()._ask(wait=wait)
+        if wait:
+            self._right.hold()
 
     def end(self) -> None:
         """Leave no process, and no thread."""

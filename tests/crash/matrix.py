@@ -115,10 +115,14 @@ class CellRun:
         reached = snapshot = 0
         for number in range(1, self._number + 1):
             reached = self._records_beyond(launched, snapshot + self._margin)
-            stream.control().checkpoint(stream.name, wait=number < self._number)
+            self._ask(wait=number < self._number)
             snapshot = stream.newest_snapshot_records()
         stream.wait_killed(launched, point, _PATIENCE_S)
         return reached
+
+    def _ask(self, *, wait: bool) -> None:
+        """For a checkpoint, and wait for it or not."""
+        self.stream.control().checkpoint(self.stream.name, wait=wait)
 
     def _records_beyond(self, launched: Launched, records: int) -> int:
         """Wait until more than so many were handed over; how many there are."""
