@@ -6,6 +6,7 @@ import argparse
 import multiprocessing
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -30,7 +31,8 @@ def main() -> int:
     if not cells:
         print(f"no cell is named {arguments.cells}; there are: {', '.join(map(str, known))}")
         return 2
-    with multiprocessing.get_context("spawn").Pool(arguments.workers) as pool:
+    _end_in_order()
+    with multiprocessing.get_context("spawn").Pool(arguments.workers, _be_a_worker) as pool:
         passed = sum(pool.imap_unordered(partial(_passes, arguments=arguments), cells))
     print(f"crash matrix: {len(cells)} cells, {passed} passed, {len(cells) - passed} failed")
     return 0 if passed == len(cells) else 1
@@ -43,13 +45,27 @@ def _arguments() -> argparse.Namespace:
         "--cells", default="*", help="some cells only: rocksdb:before-slot, *:after-*, several by comma"
     )
     parser.add_argument(
-        "--graph", choices=GRAPHS, default="", help="1: a job with channels: aligned:*, unaligned:*, timeout:*"
+        "--graph",
+        choices=GRAPHS,
+        default="",
+        help="1: a job with channels: aligned:*, unaligned:*, timeout:*; at-least-once: likewise",
     )
     parser.add_argument("--workers", type=int, default=1, help="how many cells at once")
     parser.add_argument("--engine", choices=("spark", "stand-in"), default="spark")
     parser.add_argument("--break", dest="fault", default="", help="plant a fault: cells must then fail")
     parser.add_argument("--keep", action="store_true", help="leave the files of the cells that failed")
     return parser.parse_args()
+
+
+def _be_a_worker() -> None:
+    """Ctrl-C reaches everybody: the main process hears it, and ends the workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _end_in_order()
+
+
+def _end_in_order() -> None:
+    """SIGTERM leaves no driver behind."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
 
 
 def _passes(cell: Cell, arguments: argparse.Namespace) -> bool:
