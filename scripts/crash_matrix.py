@@ -23,6 +23,9 @@ from tests.crash.matrix import CELLS, Cell, CellRun  # noqa: E402
 
 GRAPHS: dict[str, tuple[Cell, ...]] = {"": CELLS, "1": GRAPH_CELLS, AT_LEAST_ONCE: AT_LEAST_ONCE_CELLS}
 
+_LONGEST_S = 900.0
+"""Until the next cell has ended, at the latest."""
+
 
 def main() -> int:
     arguments = _arguments()
@@ -33,7 +36,8 @@ def main() -> int:
         return 2
     _end_in_order()
     with multiprocessing.get_context("spawn").Pool(arguments.workers, _be_a_worker) as pool:
-        passed = sum(pool.imap_unordered(partial(_passes, arguments=arguments), cells))
+        found = pool.imap_unordered(partial(_passes, arguments=arguments), cells)
+        passed = sum(found.next(_LONGEST_S) for _ in cells)  # a worker that was killed from outside says nothing
     print(f"crash matrix: {len(cells)} cells, {passed} passed, {len(cells) - passed} failed")
     return 0 if passed == len(cells) else 1
 
@@ -78,7 +82,9 @@ def _passes(cell: Cell, arguments: argparse.Namespace) -> bool:
     except (AssertionError, HeadgateError) as error:
         said = str(error)
     finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one does not break off the clearing
         run.end()
+        _end_in_order()
     print(f"{cell}: {'ok' if ok else 'FAILED'} in {time.monotonic() - began:.0f} s: {said}", flush=True)
     if ok or not arguments.keep:
         shutil.rmtree(base, ignore_errors=True)

@@ -233,7 +233,8 @@ def _warnings(catalogue: Catalogue, decision: RestoreDecision) -> tuple[str, ...
         found.append(f"the sinks {', '.join(certain)} will hold duplicates: what they published cannot be taken back")
     taken = [r.sink for r in decision.rollbacks if r.action is Rollback.RETRACT]
     if taken and not isinstance(decision, Refuse):
-        found.append(f"what the sinks {', '.join(taken)} have published since then is taken back")
+        what = "since then " if isinstance(decision, RestoreFrom) else ""
+        found.append(f"what the sinks {', '.join(taken)} have published {what}is taken back")
     if catalogue.snapshots and not isinstance(decision, (RestoreFrom, Refuse)):
         found.append(f"state is left behind: {len(catalogue.snapshots)} retained snapshots are not used")
     return tuple(found)

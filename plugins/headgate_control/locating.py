@@ -48,7 +48,8 @@ def locate(store: ObjectStore, catalogue: Catalogue, place: Located) -> Snapshot
     except ObjectMissing:
         raise SnapshotUnknown(
             f"there is no snapshot at {place.url}: {location}/{folder} has no {METADATA}",
-            hint="name the folder that has it: a path without ./ or / in front is below the storage root",
+            hint="name the folder that has it"
+            + ("" if "://" in place.url else ": a path without ./ or / in front is below the storage root"),
         ) from None
     metadata = read_metadata(data, where)
     for own in catalogue.completed:

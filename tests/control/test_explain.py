@@ -104,7 +104,7 @@ def test_who_would_begin_anew_is_told_that_what_was_published_is_taken_back(
 ) -> None:
     world.stopped()
     assert world.control().explain(STREAM, fresh=True).warnings == (
-        "what the sinks out have published since then is taken back",
+        "what the sinks out have published is taken back",
         "state is left behind: 3 retained snapshots are not used",
     )
 

@@ -23,6 +23,8 @@ class Verdict:
     foreign: int
     wrong_keys: int
     wrong_numbers: int
+    first_doubled: int | None = None
+    """The lowest id that came more than once."""
 
     @property
     def ok(self) -> bool:
@@ -55,6 +57,7 @@ def check(given: Path, output: Path) -> Verdict:
         foreign=int((~known).sum()),
         wrong_keys=int((keys[order][place][known] != out_keys[known]).sum()),
         wrong_numbers=_misnumbered(out_keys, numbers),
+        first_doubled=int(unique[counts > 1].min()) if (counts > 1).any() else None,
     )
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from unittest.mock import patch
@@ -147,6 +148,19 @@ def kill_group(launched: Launched) -> None:
     """SIGKILL to the driver's whole process group; returns when its leader is gone."""
     send(launched, signal.SIGKILL)
     wait_gone(launched.process.pid)
+
+
+def kill_drivers(base: Path) -> None:
+    """SIGKILL to the process groups of all drivers whose storage is below `base`; returns when they are gone."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue  # it has ended meanwhile
+        if b"headgate.driver" in words and any(str(base).encode() in word for word in words):
+            with suppress(ProcessLookupError):
+                os.killpg(int(folder.name), signal.SIGKILL)
+            wait_gone(int(folder.name))
 
 
 def send(launched: Launched, number: signal.Signals) -> None:

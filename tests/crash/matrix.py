@@ -8,7 +8,6 @@ there are new records: so it is known which one the kill hits.
 from __future__ import annotations
 
 import random
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -19,7 +18,7 @@ from headgate_contract.snapshot import SnapshotMetadata, read_metadata
 from headgate_contract.store import open_store
 from headgate_control.outcomes import Launched
 from tests.crash.checker import check
-from tests.crash.fire import StreamUnderFire, kill_group, wait_gone
+from tests.crash.fire import StreamUnderFire, kill_drivers, wait_gone
 from tests.crash.truth import write_input
 
 STEPS = ("barrier", "sync", "upload", "ack", "prepare", "slot", "notify", "commit", "seed")
@@ -62,7 +61,6 @@ class CellRun:
         self._number = random.Random(f"{seed}/{cell}").choice((2, 3))
         self._seed = seed
         self.stream = self._stream(base, engine, {"HEADGATE_TEST_BREAK": fault})
-        self._running: Launched | None = None
 
     @property
     def _margin(self) -> int:
@@ -94,16 +92,14 @@ class CellRun:
         reached = self._life_killed_at(_WORK_DONE if seeding else self._cell.point)
         assert reached < records, "every record was handed over before it was killed"
         if seeding:
-            self._running = launched = stream.start_killed_at(self._cell.point)
+            launched = stream.start_killed_at(self._cell.point)
             stream.wait_killed(launched, self._cell.point)
         self._assert_completed()
         return f"killed at checkpoint {self._number}; {self._last_life(records, reached)}"
 
     def end(self) -> None:
-        """Leave no process."""
-        if self._running is not None and Path(f"/proc/{self._running.process.pid}").exists():
-            with suppress(AssertionError):
-                kill_group(self._running)
+        """Leave no process, not even one whose start we did not see the end of."""
+        kill_drivers(self.stream.base)
 
     def _life_killed_at(self, point: str) -> int:
         """Live until the kill, at the checkpoint of that number; how many records were handed over before its barrier.
@@ -111,7 +107,7 @@ class CellRun:
         None of them is in an earlier checkpoint.
         """
         stream, point = self.stream, f"{point}#{self._number}"
-        self._running = launched = stream.start_killed_at(point)
+        launched = stream.start_killed_at(point)
         reached = snapshot = 0
         for number in range(1, self._number + 1):
             reached = self._records_beyond(launched, snapshot + self._margin)
@@ -139,7 +135,7 @@ class CellRun:
     def _last_life(self, records: int, reached: int) -> str:
         stream = self.stream
         self._hurry()
-        self._running = launched = stream.start()
+        launched = stream.start()
         assert isinstance(launched.decision, RestoreFrom), f"it began anew: {launched.decision.reason}"
         held = stream.metadata(launched.decision.snapshot)
         restored = held.records

@@ -74,6 +74,16 @@ def test_a_job_with_channels_killed_at_least_once_loses_nothing_and_repeats(tmp_
     assert " 0 doubled" not in told
 
 
+def test_at_least_once_not_everything_may_come_twice(tmp_path: Path):
+    (cell,) = (cell for cell in AT_LEAST_ONCE_CELLS if cell.point == "after-slot")
+    run = GraphCellRun(cell, tmp_path, engine="stand-in", seed=7, fault="stale-positions")
+    try:
+        with pytest.raises(AssertionError, match="came twice, which is of the left input"):
+            run.run()
+    finally:
+        run.end()
+
+
 def test_a_broken_protocol_fails_its_cell():
     command = [sys.executable, "scripts/crash_matrix.py", "--engine", "stand-in", "--cells", "rocksdb:after-slot"]
     ran = subprocess.run(

@@ -175,7 +175,12 @@ def _detail(one: StreamStatus) -> str:
         ("process", f"{one.process.pid} on {one.process.host} ({one.process_sign.value})" if one.process else None),
         ("heartbeat", f"{one.heartbeat_age_s:.1f} s ago" if one.heartbeat_age_s is not None else None),
         ("progress", _progress(one)),
-        ("restarted", f"{one.restarts} times; the last time: {one.last_failure}" if one.restarts else None),
+        (
+            "restarted",
+            f"{one.restarts} time{'s'[: one.restarts > 1]}; the last time: {one.last_failure}"
+            if one.restarts
+            else None,
+        ),
         ("restart", _restart(one)),
         ("stop wanted", _wish(one)),
         ("snapshots", f"{one.snapshots}, newest {one.newest_snapshot}" if one.snapshots else "none"),

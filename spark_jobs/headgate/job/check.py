@@ -78,12 +78,7 @@ def _check(path: Path, settings: Settings) -> Verdict:
 
 def _check_columns(plan: GraphPlan, settings: Settings, warnings: list[str]) -> None:
     readers = [(source, *plan.reader(source.uid)) for source in plan.sources]
-    readers = [
-        (source, task, way)
-        for source, task, way in readers
-        if way.transforms or way.time or task.step or len(task.inputs) > 1
-    ]
-    if not readers:
+    if plan.is_linear and not any(way.transforms or way.time or task.step for _, task, way in readers):
         return
     if os.environ.get("HEADGATE_TEST_ENGINE") == "stand-in":
         warnings.append("the columns were not checked: the stand-in runs without Spark")
@@ -97,7 +92,7 @@ def _check_columns(plan: GraphPlan, settings: Settings, warnings: list[str]) -> 
             warnings.append(f"the columns of source {vertex.uid} are known only when it runs: nothing was checked")
         else:
             schemas[vertex.uid] = schema
-    if schemas:
+    if schemas or not plan.is_linear:
         check_columns(plan, schemas, settings)
 
 

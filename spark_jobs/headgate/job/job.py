@@ -227,7 +227,7 @@ class KeyedStream:
         `finish(keyed)` runs once in each subtask when the stream is drained (`headgate stop --drain`) or all inputs of
         the step have ended, after its last record: the keys of its `Keyed` are all that have state, in memory at once.
         What it returns, a Table of schema `output` or None, is the step's last output; what it leaves of the state is
-        in the next snapshot. It does not run where the step has no state at all and knows no record's columns yet.
+        in the next snapshot.
         """
         from headgate.step.operators import ProcessOperator
 

@@ -33,14 +33,14 @@ def before_step(task: Task, way: TaskInput, frame: DataFrame, settings: Settings
     return add_key(port, frame, settings["parallelism.default"], settings["pipeline.max-parallelism"]), schema
 
 
-class Inputs:
-    """What comes to the inputs of the tasks; what comes to one of them by several ways has to be alike."""
+class UnionColumns:
+    """The columns of what comes to one input of a task by several ways: they have to be alike."""
 
     def __init__(self) -> None:
         self._first: dict[tuple[VertexUid, int], tuple[TaskInput, dict[str, str]]] = {}
 
-    def add(self, task: Task, way: TaskInput, schema: pa.Schema) -> None:
-        """Raises JobInvalid, naming the first column that only one of two ways has, or has of this type."""
+    def check(self, task: Task, way: TaskInput, schema: pa.Schema) -> None:
+        """Raises JobInvalid, naming the first column that not all ways so far have, or have of this type."""
         columns = {field.name: field.dataType.simpleString() for field in from_arrow_schema(schema)}
         first, known = self._first.setdefault((task.uid, way.port), (way, columns))
         for name in dict.fromkeys([*known, *columns]):

@@ -1,4 +1,4 @@
-"""Runs a job's DataFrame code on empty streams of its sources' schemas: wrong columns show before a start."""
+"""Runs a job's DataFrame code on empty frames of what is known to come there: wrong columns show before a start."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
-from headgate.job.tasks import GraphPlan
+from headgate.job.tasks import GraphPlan, Task, TaskInput
 from headgate.source.base import Source
 from headgate.source.files import FilesSource
 from headgate.source.rate import RateSource
 from headgate.source.socket import SocketSource
-from headgate.spark.chain import Inputs, before_step
+from headgate.spark.chain import UnionColumns, before_step
 from headgate.spark.session import start_session
+from headgate.step.operators import ProcessOperator
 from headgate_contract.errors import JobInvalid, LaunchFailed
 from headgate_contract.ids import VertexUid
 from headgate_contract.settings import Settings
@@ -33,9 +36,10 @@ def known_schema(source: Source) -> str | None:
 
 
 def check_columns(plan: GraphPlan, schemas: Mapping[VertexUid, str], settings: Settings) -> None:
-    """Raise JobInvalid, naming transform or column, if what reads these sources cannot run on their schemas.
+    """Raise JobInvalid, naming transform or column, if what is between these sources and the sinks cannot run on them.
 
-    The session has what the stream's settings give Spark (catalogues, packages), and one thread of this process.
+    Of what comes by a channel the columns are known if no Arrow function and no aggregate made them. The session has
+    what the stream's settings give Spark (catalogues, packages), and one thread of this process.
     """
     with tempfile.TemporaryDirectory(prefix="headgate-check-", ignore_cleanup_errors=True) as folder:
         empty = Path(folder) / "empty"
@@ -43,12 +47,39 @@ def check_columns(plan: GraphPlan, schemas: Mapping[VertexUid, str], settings: S
         spark = {key: value for key, value in settings.spark.items() if not key.startswith("spark.submit.")}
         session = _start(Settings({**spark, "spark.master": "local[1]"}), Path(folder) / "spark")
         try:
-            inputs = Inputs()
-            for source, schema in schemas.items():
-                task, way = plan.reader(source)
-                inputs.add(task, way, before_step(task, way, _empty(session, source, schema, empty), settings)[1])
+            union, written = UnionColumns(), dict[VertexUid, pa.Schema]()
+            for task in plan.tasks:
+                came: pa.Schema | None = None
+                for way in task.inputs:
+                    if way.producer in written:
+                        frame = _of_channel(session, way, written[way.producer])
+                    elif way.producer in schemas:
+                        frame = _empty(session, way.producer, schemas[way.producer], empty)
+                    else:
+                        continue
+                    came = before_step(task, way, frame, settings)[1]
+                    union.check(task, way, came)
+                made = _made(task, came)
+                if made is not None:
+                    written.update({end.producer: made for end in task.channels if not end.functions})
         finally:
             session.stop()
+
+
+def _made(task: Task, came: pa.Schema | None) -> pa.Schema | None:
+    """What leaves the task's step, if that is known; without a step what came."""
+    operator = task.operator
+    if operator is None:
+        return came
+    return operator.output if isinstance(operator, ProcessOperator) else None
+
+
+def _of_channel(session: SparkSession, way: TaskInput, schema: pa.Schema) -> DataFrame:
+    try:
+        return session.createDataFrame([], from_arrow_schema(schema))
+    except Exception as error:
+        line = str(error).strip().splitlines()[0]
+        raise JobInvalid(f"what {way.producer!r} gives cannot be read by Spark: {line}") from error
 
 
 def _empty(session: SparkSession, source: VertexUid, schema: str, folder: Path) -> DataFrame:

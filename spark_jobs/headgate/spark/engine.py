@@ -19,11 +19,11 @@ from headgate.driver.engine import Engine, EngineSetup, Json, MicroBatch, Writte
 from headgate.driver.loop import StreamEnding
 from headgate.job.tasks import Task, TaskInput
 from headgate.source.positions import PositionBook
-from headgate.spark.chain import Inputs, before_step, finish_step, from_channel, root_cause, run_step
+from headgate.spark.chain import UnionColumns, before_step, finish_step, from_channel, root_cause, run_step
 from headgate.spark.readers import Reader, reader_of
 from headgate.spark.session import start_session
 from headgate.step.task import StepAck, StepTask
-from headgate_contract.errors import BatchFailed, HeadgateError
+from headgate_contract.errors import BatchFailed, HeadgateError, JobInvalid
 from headgate_contract.ids import VertexUid
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,6 @@ class SparkEngine(Engine):
         self._readers = self._new_readers()
         self._session: SparkSession | None = None
         self._schemas: dict[VertexUid, pa.Schema] = {}
-        self._inputs = Inputs()
         self._frames: dict[VertexUid, DataFrame] = {}
         """What each source hands over, with the DataFrame code before its step."""
         self._queries: dict[VertexUid, StreamingQuery] = {}
@@ -68,17 +67,18 @@ class SparkEngine(Engine):
             return
         _ship_job_by_value()
         session = start_session(f"headgate {self._setup.stream}", self._setup.settings, self._setup.directory)
+        union = UnionColumns()
         for uid, reader in self._readers.items():
             task, way = self._setup.plan.reader(uid)
-            self._frames[uid] = self._before_step(task, way, reader.load(session))
+            self._frames[uid], schema = self._before_step(task, way, reader.load(session))
+            union.check(task, way, schema)
         self._session = session
 
-    def _before_step(self, task: Task, way: TaskInput, frame: DataFrame) -> DataFrame:
+    def _before_step(self, task: Task, way: TaskInput, frame: DataFrame) -> tuple[DataFrame, pa.Schema]:
         frame, schema = before_step(task, way, frame, self._setup.settings)
-        self._inputs.add(task, way, schema)
         if way.port == 0:
             self._schemas[task.uid] = schema
-        return frame
+        return frame, schema
 
     def begin(self, positions: Mapping[VertexUid, Json], handler: Callable[[MicroBatch], None]) -> None:
         for uid, reader in self._readers.items():
@@ -108,9 +108,12 @@ class SparkEngine(Engine):
         return run_step(batch.content, task)
 
     def run_written(self, batch: Written, task: Task, way: TaskInput, step: StepTask) -> list[StepAck]:
+        """What is wrong with its columns is the micro-batch's failure, not the job's: they are what came out before."""
         assert self._session is not None
         try:
-            frame = self._before_step(task, way, from_channel(self._session, batch.directory, batch.names))
+            frame, _ = self._before_step(task, way, from_channel(self._session, batch.directory, batch.names))
+        except JobInvalid as error:
+            raise BatchFailed(error.what, hint=error.hint) from error.__cause__
         except HeadgateError:
             raise
         except Exception as error:

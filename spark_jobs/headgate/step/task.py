@@ -231,12 +231,11 @@ def _keyed(
     received = list(batches)
     parent = keyed.parents[subtask]
     keys_known = True
-    if task.finishing and not received:  # nobody has told what its records are like
+    finishing = task.finishing and keyed.operator.finishes
+    if finishing and not received:  # nobody has told what its records are like
         stored = _stored_keys(keyed)
         keys_known = stored is not None
-        if stored is not None or _has_operator_state(keyed):
-            received = [without_rows(stored or pa.schema([pa.field(key, pa.string()) for key in keyed.keys]))]
-    finishing = task.finishing and keyed.operator.finishes and bool(received)
+        received = [without_rows(stored or pa.schema([pa.field(key, pa.string()) for key in keyed.keys]))]
     if not finishing and not any(batch.num_rows for batch in received):
         return StepAck(subtask=subtask, rows_in=0, rows_out=0, version=None, sinks=_finish(writers))
     rows = pa.Table.from_batches(received)
@@ -285,10 +284,6 @@ def _stored_keys(keyed: KeyedStage) -> pa.Schema | None:
         for descriptor in StateVersion.from_json(parent).descriptors:
             return pa.schema([field.with_name(name) for field, name in zip(descriptor.key, keyed.keys, strict=True)])
     return None
-
-
-def _has_operator_state(keyed: KeyedStage) -> bool:
-    return any(part not in (None, [], {}) for state in keyed.operator_states.values() for part in state.parts)
 
 
 def _finish(writers: list[tuple[SinkStage, SinkWriter]]) -> dict[str, list[dict[str, Any]]]:

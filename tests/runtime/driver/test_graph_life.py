@@ -249,6 +249,7 @@ def test_at_least_once_loses_nothing_and_doubles_what_came_behind_a_barrier(worl
     ids = [row["id"] for row in world.output()]
     assert set(ids) == wanted()
     assert len(ids) > len(set(ids)), "nothing was doubled, ten times: at least once does as exactly once"
+    assert min(id for id, times in Counter(ids).items() if times > 1) >= RIGHT, "the left one's barrier came last"
 
 
 def test_f139_channel_state_that_cannot_be_written_does_not_spoil_the_next_checkpoint(world: GraphWorld) -> None:

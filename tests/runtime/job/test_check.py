@@ -23,6 +23,7 @@ job.source("lines", headgate.sources.files("in")).sink("out", headgate.sinks.dis
 """
 HEAD = """
 import headgate
+import pyarrow as pa
 from pyspark.sql import functions as F
 job = headgate.Job("j")
 rows = job.source("rows", headgate.sources.files("in", format="json", schema="id BIGINT, who STRING, at TIMESTAMP"))
@@ -184,6 +185,14 @@ job.source("rows", OwnSource()).key_by("who").aggregate("n", n=headgate.count())
 
 SINK = '.sink("out", headgate.sinks.discard())\n'
 COUNT = f'.key_by("who").aggregate("counts", n=headgate.count()){SINK}'
+
+
+def step(uid: str, stream: str, n: str = "pa.int64()") -> str:
+    """A step that declares its output, in a variable of its own."""
+    schema = f'pa.schema({{"n": {n}}})'
+    return f'{uid} = {stream}.key_by("who").process("{uid}", lambda rows, keyed: None, output={schema}, state={{}})\n'
+
+
 ON_SPARK: dict[str, tuple[str, str, str]] = {
     "good": (f'{HEAD}rows.transform(lambda df: df.where("id > 3")){COUNT}', "", ""),
     "a missing key column": (
@@ -271,12 +280,32 @@ ON_SPARK: dict[str, tuple[str, str, str]] = {
     ),
     "a union of other types": (
         f'{HEAD}{OTHER}.transform(lambda df: df.selectExpr("id", "at", "1 AS who")).union(rows){COUNT}',
-        "union before 'counts': the column 'who' is of type string in what 'rows' gives, and of type int in",
+        "union before 'counts': the column 'who' is of type int in what 'other' gives, and of type string in",
         "",
     ),
     "a union with a column that one side lacks": (
         f'{HEAD}rows.union({OTHER}.transform(lambda df: df.drop("id"))){SINK}',
         "union before 'rows.union1': the column 'id' is of type bigint in what 'rows' gives, and missing in",
+        "",
+    ),
+    "a union of what two steps declare": (
+        f"{HEAD}{step('one', 'rows')}{step('two', OTHER, n='pa.string()')}one.union(two){SINK}",
+        "union before 'one.union1': the column 'n' is of type bigint in what 'one' gives, and of type string in what",
+        "",
+    ),
+    "a union of a step and of a source that others read too": (
+        f"{HEAD}rows.transform(lambda df: df){SINK.replace('out', 'all')}{step('one', 'rows')}one.union(rows){SINK}",
+        "union before 'one.union1': the column ",
+        "",
+    ),
+    "a union of which nobody knows the columns": (
+        f"{HEAD}{step('one', 'rows')}one.map_arrow(lambda rows: rows).union({OTHER}){SINK}",
+        "",
+        "",
+    ),
+    "a transform behind a step that asks for what it does not give": (
+        f"{HEAD}{step('one', 'rows')}one.transform(lambda df: df.select('m')){SINK}",
+        "transform 'one.transform1' failed: AnalysisException: [UNRESOLVED_COLUMN.WITH_SUGGESTION]",
         "",
     ),
     "a backtick in a name": (

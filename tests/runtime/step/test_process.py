@@ -323,6 +323,17 @@ def test_every_subtask_finishes_whatever_it_has(
     assert {row["said"] for ack in acks for row in written(ack.sinks[OUT])} == said | {"the end"}
 
 
-def test_a_step_of_which_nothing_is_known_has_nothing_to_finish(directory: Path) -> None:
-    operator = ProcessOperator.of("numbers", hold_back, LAST_WORDS, COUNT, {"held": "list"}, last_words)
-    assert [ack.sinks for ack in Vertex(operator, ("user",), "hashmap", directory).finish()] == [{OUT: []}] * 2
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+def test_a_step_of_which_nothing_is_known_finishes_too_and_invents_no_key(backend: str, directory: Path) -> None:
+    """The key is a number, as nobody could know; what is behind it goes on from there."""
+
+    def end(keyed: Keyed) -> pa.Table:
+        assert keyed.keys.keys.num_rows == 0
+        return pa.table({"id": pa.array([None], pa.int64()), "user": ["the end"], "number": pa.array([0])})
+
+    vertex = Vertex(ProcessOperator.of("numbers", number, NUMBERED, COUNT, {}, end), ("id",), backend, directory)
+    acks = vertex.finish()
+    assert [[row["user"] for row in written(ack.sinks[OUT])] for ack in acks] == [["the end"]] * 2
+    assert [ack.version for ack in acks] == [None] * 2, "there is no key, of whatever type"
+    assert vertex.files() == []
+    assert [row["number"] for row in vertex.batch(table("ann", "ann"))] == [1, 1]
