@@ -306,7 +306,7 @@ ON_SPARK: dict[str, tuple[str, str, str]] = {
     "a transform behind a step that asks for what it does not give": (
         f"{HEAD}{step('one', 'rows')}one.transform(lambda df: df.select('m')){SINK}",
         "transform 'one.transform1' failed: AnalysisException: [UNRESOLVED_COLUMN.WITH_SUGGESTION]",
-        "",
+        "one.transform(lambda",
     ),
     "a backtick in a name": (
         f"{HEAD}rows.transform(lambda df: df.withColumnRenamed('who', 'w`o.')){COUNT}".replace('"who")', '"w`o.")'),
