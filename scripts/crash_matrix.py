@@ -82,9 +82,12 @@ def _passes(cell: Cell, arguments: argparse.Namespace) -> bool:
     except (AssertionError, HeadgateError) as error:
         said = str(error)
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one does not break off the clearing
-        run.end()
-        _end_in_order()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # one that comes meanwhile does not break it off
+        try:
+            run.end()
+        except AssertionError as error:
+            said, ok = str(error), False
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     print(f"{cell}: {'ok' if ok else 'FAILED'} in {time.monotonic() - began:.0f} s: {said}", flush=True)
     if ok or not arguments.keep:
         shutil.rmtree(base, ignore_errors=True)

@@ -152,15 +152,18 @@ def kill_group(launched: Launched) -> None:
 
 def kill_drivers(base: Path) -> None:
     """SIGKILL to the process groups of all drivers whose storage is below `base`; returns when they are gone."""
+    below, found = f"{base}/".encode(), []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             words = (folder / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue  # it has ended meanwhile
-        if b"headgate.driver" in words and any(str(base).encode() in word for word in words):
+        if b"headgate.driver" in words and any(below in word for word in words):
+            found.append(int(folder.name))
             with suppress(ProcessLookupError):
-                os.killpg(int(folder.name), signal.SIGKILL)
-            wait_gone(int(folder.name))
+                os.killpg(found[-1], signal.SIGKILL)
+    for pid in found:
+        wait_gone(pid)
 
 
 def send(launched: Launched, number: signal.Signals) -> None:

@@ -89,10 +89,12 @@ def _check_columns(plan: GraphPlan, settings: Settings, warnings: list[str]) -> 
     for vertex, _, _ in readers:
         schema = known_schema(vertex.source)
         if schema is None:
-            warnings.append(f"the columns of source {vertex.uid} are known only when it runs: nothing was checked")
+            warnings.append(
+                f"the columns of source {vertex.uid} are known only when it runs: what reads it was not checked"
+            )
         else:
             schemas[vertex.uid] = schema
-    if schemas or not plan.is_linear:
+    if schemas or any(task.step is not None and task.channels for task in plan.tasks):
         check_columns(plan, schemas, settings)
 
 

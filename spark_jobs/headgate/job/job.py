@@ -117,7 +117,7 @@ class Stream:
         """Apply any DataFrame -> DataFrame function that keeps no state in Spark: select, filter, explode, a join.
 
         Refused when the stream is deployed or starts: dropDuplicates, groupBy and whatever else keeps state between
-        micro-batches, since that state is in no snapshot; use key_by.
+        micro-batches, since that state is in no snapshot; use key_by. A deploy runs it on a frame without records.
         """
         if not callable(function):
             raise JobInvalid(f"transform behind {self._vertex!r} needs a function of a DataFrame, not {function!r}")

@@ -33,11 +33,15 @@ def before_step(task: Task, way: TaskInput, frame: DataFrame, settings: Settings
     return add_key(port, frame, settings["parallelism.default"], settings["pipeline.max-parallelism"]), schema
 
 
-class UnionColumns:
-    """The columns of what comes to one input of a task by several ways: they have to be alike."""
+class AlikeColumns:
+    """What comes to a task by several ways has to be alike: of a union all columns, of two that are connected the keys.
+
+    The hash of a key depends on its type: of other types one key would have two subtasks.
+    """
 
     def __init__(self) -> None:
         self._first: dict[tuple[VertexUid, int], tuple[TaskInput, dict[str, str]]] = {}
+        self._keys: dict[VertexUid, tuple[TaskInput, str]] = {}
 
     def check(self, task: Task, way: TaskInput, schema: pa.Schema) -> None:
         """Raises JobInvalid, naming the first column that not all ways so far have, or have of this type."""
@@ -50,6 +54,16 @@ class UnionColumns:
                     f"union before {task.uid!r}: the column {name!r} is {had} in what {first.producer!r} gives, and "
                     f"{has} in what {way.producer!r} does",
                     hint="give all of them the same columns, of the same types, in a transform before the union",
+                )
+        port = task.port(way)
+        if port is not None and not port.broadcast:
+            types = ", ".join(columns[key] for key in port.keys)
+            first, had = self._keys.setdefault(task.uid, (way, types))
+            if types != had:
+                raise JobInvalid(
+                    f"connect before {task.uid!r}: the key is of type {had} in what {first.producer!r} gives, and of "
+                    f"type {types} in what {way.producer!r} does",
+                    hint="cast one of them in a transform before key_by",
                 )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -15,7 +16,7 @@ from headgate.source.base import Source
 from headgate.source.files import FilesSource
 from headgate.source.rate import RateSource
 from headgate.source.socket import SocketSource
-from headgate.spark.chain import UnionColumns, before_step
+from headgate.spark.chain import AlikeColumns, before_step
 from headgate.spark.session import start_session
 from headgate.step.operators import ProcessOperator
 from headgate_contract.errors import JobInvalid, LaunchFailed
@@ -47,18 +48,19 @@ def check_columns(plan: GraphPlan, schemas: Mapping[VertexUid, str], settings: S
         spark = {key: value for key, value in settings.spark.items() if not key.startswith("spark.submit.")}
         session = _start(Settings({**spark, "spark.master": "local[1]"}), Path(folder) / "spark")
         try:
-            union, written = UnionColumns(), dict[VertexUid, pa.Schema]()
+            alike, written = AlikeColumns(), dict[VertexUid, pa.Schema]()
             for task in plan.tasks:
                 came: pa.Schema | None = None
                 for way in task.inputs:
                     if way.producer in written:
-                        frame = _of_channel(session, way, written[way.producer])
+                        came = _by_channel(session, task, way, written[way.producer], settings)
                     elif way.producer in schemas:
                         frame = _empty(session, way.producer, schemas[way.producer], empty)
+                        came = before_step(task, way, frame, settings)[1]
                     else:
-                        continue
-                    came = before_step(task, way, frame, settings)[1]
-                    union.check(task, way, came)
+                        came = None
+                    if came is not None:
+                        alike.check(task, way, came)
                 made = _made(task, came)
                 if made is not None:
                     written.update({end.producer: made for end in task.channels if not end.functions})
@@ -74,12 +76,21 @@ def _made(task: Task, came: pa.Schema | None) -> pa.Schema | None:
     return operator.output if isinstance(operator, ProcessOperator) else None
 
 
-def _of_channel(session: SparkSession, way: TaskInput, schema: pa.Schema) -> DataFrame:
+def _by_channel(
+    session: SparkSession, task: Task, way: TaskInput, schema: pa.Schema, settings: Settings
+) -> pa.Schema | None:
+    """What reaches the task's step; None if its DataFrame code says nothing without records, which it may look at."""
     try:
-        return session.createDataFrame([], from_arrow_schema(schema))
+        frame = session.createDataFrame([], from_arrow_schema(schema))
     except Exception as error:
         line = str(error).strip().splitlines()[0]
         raise JobInvalid(f"what {way.producer!r} gives cannot be read by Spark: {line}") from error
+    try:
+        return before_step(task, way, frame, settings)[1]
+    except JobInvalid as error:
+        if error.__cause__ is None or isinstance(error.__cause__, AnalysisException):
+            raise
+        return None
 
 
 def _empty(session: SparkSession, source: VertexUid, schema: str, folder: Path) -> DataFrame:

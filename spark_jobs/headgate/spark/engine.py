@@ -19,7 +19,7 @@ from headgate.driver.engine import Engine, EngineSetup, Json, MicroBatch, Writte
 from headgate.driver.loop import StreamEnding
 from headgate.job.tasks import Task, TaskInput
 from headgate.source.positions import PositionBook
-from headgate.spark.chain import UnionColumns, before_step, finish_step, from_channel, root_cause, run_step
+from headgate.spark.chain import AlikeColumns, before_step, finish_step, from_channel, root_cause, run_step
 from headgate.spark.readers import Reader, reader_of
 from headgate.spark.session import start_session
 from headgate.step.task import StepAck, StepTask
@@ -67,11 +67,11 @@ class SparkEngine(Engine):
             return
         _ship_job_by_value()
         session = start_session(f"headgate {self._setup.stream}", self._setup.settings, self._setup.directory)
-        union = UnionColumns()
+        alike = AlikeColumns()
         for uid, reader in self._readers.items():
             task, way = self._setup.plan.reader(uid)
             self._frames[uid], schema = self._before_step(task, way, reader.load(session))
-            union.check(task, way, schema)
+            alike.check(task, way, schema)
         self._session = session
 
     def _before_step(self, task: Task, way: TaskInput, frame: DataFrame) -> tuple[DataFrame, pa.Schema]:

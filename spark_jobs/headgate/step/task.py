@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from headgate.job.graph import ArrowFunction, EventTime
 from headgate.sink.base import Sink, SinkTask, SinkWriter
 from headgate.state.backends import backend_named
+from headgate.state.descriptors import StateDescriptor, merge_descriptors
 from headgate.state.errors import ForeignKeyGroup
 from headgate.state.key_groups import KeyGroupRange, hash_bounds, key_group, subtask_range
 from headgate.state.versions import StateVersion
@@ -243,9 +244,12 @@ def _keyed(
         _refuse_null_keys(keyed, rows)
         rows = _with_one_zero(keyed, rows)
         _refuse_foreign_rows(keyed, subtask, key_groups, rows)
+    declared = keyed.operator.descriptors(keyed.keys, rows.schema)
+    if keys_known:
+        _refuse_other_state(keyed, declared)
     session = backend_named(keyed.backend).open(
         None if parent is None else StateVersion.from_json(parent),
-        keyed.operator.descriptors(keyed.keys, rows.schema),
+        declared,
         key_groups,
         keyed.max_parallelism,
         Path(keyed.directory) / str(subtask),
@@ -284,6 +288,15 @@ def _stored_keys(keyed: KeyedStage) -> pa.Schema | None:
         for descriptor in StateVersion.from_json(parent).descriptors:
             return pa.schema([field.with_name(name) for field, name in zip(descriptor.key, keyed.keys, strict=True)])
     return None
+
+
+def _refuse_other_state(keyed: KeyedStage, declared: tuple[StateDescriptor, ...]) -> None:
+    """Columns may change their types from one micro-batch to the next behind an author's function; state may not.
+
+    Asked of all subtasks' states: a key of another type has another hash, and so perhaps another subtask.
+    """
+    for parent in filter(None, keyed.parents):
+        merge_descriptors(map(StateDescriptor.from_json, parent["descriptors"]), declared)
 
 
 def _finish(writers: list[tuple[SinkStage, SinkWriter]]) -> dict[str, list[dict[str, Any]]]:

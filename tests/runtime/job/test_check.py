@@ -178,7 +178,9 @@ job.source("rows", OwnSource()).key_by("who").aggregate("n", n=headgate.count())
 """
     verdict = check(write(tmp_path, text))
     assert verdict["ok"] is True
-    assert "the columns of source rows are known only when it runs: nothing was checked" in verdict["warnings"]
+    assert (
+        "the columns of source rows are known only when it runs: what reads it was not checked" in verdict["warnings"]
+    )
 
 
 # ---- real columns
@@ -307,6 +309,21 @@ ON_SPARK: dict[str, tuple[str, str, str]] = {
         f"{HEAD}{step('one', 'rows')}one.transform(lambda df: df.select('m')){SINK}",
         "transform 'one.transform1' failed: AnalysisException: [UNRESOLVED_COLUMN.WITH_SUGGESTION]",
         "one.transform(lambda",
+    ),
+    "a transform behind a step that looks at the records": (
+        f"{HEAD}{step('one', 'rows')}one.transform(lambda df: df.limit(df.first().n)){SINK}",
+        "",
+        "",
+    ),
+    "keys of other types that are connected": (
+        (
+            f"{HEAD}{step('one', 'rows')}two = {OTHER}.transform(lambda df: df.selectExpr('CAST(id AS INT) AS id'))\n"
+            'joined = two.key_by("id").connect(one.transform(lambda df: df.selectExpr("n AS id")).key_by("id"))\n'
+            'both = joined.process("both", print, print, output=pa.schema({"n": pa.int64()}), state={})\n'
+            f"both{SINK}"
+        ),
+        "connect before 'both': the key is of type int in what 'other' gives, and of type bigint in what 'one' does",
+        "",
     ),
     "a backtick in a name": (
         f"{HEAD}rows.transform(lambda df: df.withColumnRenamed('who', 'w`o.')){COUNT}".replace('"who")', '"w`o.")'),

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import headgate
 from headgate.state.base import KeyBatch
+from headgate.state.errors import StateMigrationError
 from headgate.step.operator_state import SubtaskStates
 from headgate.step.operators import Keyed, ProcessOperator, distinct_keys
 from headgate_contract.errors import BatchFailed, JobInvalid, SinkFailed
@@ -276,6 +277,19 @@ def test_an_error_of_pyarrows_names_the_authors_line_too(directory: Path) -> Non
     line = misspell.__code__.co_firstlineno + 1
     with pytest.raises(BatchFailed, match=rf"failed with KeyError: .*usr.* \(test_process.py, line {line}\)$"):
         process(misspell, directory, parallelism=1).run(table("ann"))
+
+
+def test_a_key_of_another_type_is_refused_in_every_subtask(directory: Path) -> None:
+    """Its hash would be another: a key would have state in two subtasks."""
+    vertex = process(number, directory, state=COUNT)
+    vertex.keys = ("id",)
+    rows = table("ann")
+    vertex.batch(rows.set_column(0, "id", rows["id"].cast(pa.int32())))
+    assert len(vertex.versions) == 1, "one subtask has state"
+    for user in range(20):
+        with pytest.raises(StateMigrationError, match=r"state 'count': key column 'id' is int32 .* int64"):
+            vertex.run(table("ann", first=user))
+    assert len(vertex.versions) == 1
 
 
 # ---- the last step, of a task to which no record has come in this life
