@@ -77,7 +77,7 @@ spec-break: $(STAMP) ## reverse behaviours one after the other: a test of each m
 
 .PHONY: test-minio
 test-minio: $(STAMP) ## the S3 tests against a real MinIO (needs Go once; cached in HEADGATE_CACHE)
-	scripts/minio.sh test
+	scripts/minio.sh test $(ARGS)
 
 .PHONY: demo
 demo: $(STAMP) ## the whole story: Airflow, a stream, a crash, a restore, an exact count (KEEP=1 leaves Airflow up)
@@ -87,8 +87,12 @@ demo: $(STAMP) ## the whole story: Airflow, a stream, a crash, a restore, an exa
 crash-demo: $(STAMP) ## kill a driver KILLS times at moments from SEED and check every record (BACKEND=hashmap|rocksdb|both, BREAK=)
 	$(PY) scripts/crash_demo.py --seed $(SEED) --kills $(KILLS) --backend $(BACKEND) $(if $(BREAK),--break $(BREAK))
 
+.PHONY: soak
+soak: $(STAMP) ## one life of 1,000 restarts and 10,000 checkpoints: files, bytes, descriptors and threads stay what they were
+	$(PY) -m pytest -m slow -q -s tests/runtime/driver/test_soak.py
+
 .PHONY: crash-matrix
-crash-matrix: $(STAMP) ## kill a driver before and after each step of the protocol, on Spark (CELLS=rocksdb:*-slot, SEED=, BREAK=, WORKERS=, GRAPH=1 or at-least-once: with channels)
+crash-matrix: $(STAMP) ## kill a driver before and after each step of the protocol, on Spark (CELLS=rocksdb:*-slot, SEED=, BREAK=, WORKERS=, GRAPH=1 or at-least-once: with channels); goes on from the cells that have passed on this commit
 	$(PY) scripts/crash_matrix.py --seed $(SEED) --cells '$(CELLS)' --graph '$(GRAPH)' --workers $(WORKERS) $(if $(BREAK),--break $(BREAK))
 
 .PHONY: simulate

@@ -60,6 +60,7 @@ def live(
     """A first generation below `base`, until its engine says that it is enough; the engine, with what it measured."""
     switch_threads_often()
     store = store or open_store(str(base / "root"))
+    store.make()
     now = time.time_ns() // 1_000_000
     deployed = Deployed(
         job="", job_sha256="", directory=str(base), settings=settings.given, plan={}, by="bench", at_ms=now
@@ -85,7 +86,7 @@ def live(
     )
     engine = engine_of(setup, lambda: lives[0].ask_to_stop("enough"))
     heart = Heart(store, STREAM, Generation(1))
-    heart.start(2000, "")
+    heart.start()
     heart.become(StreamState.RESTORING)
     lives.append(
         Lives(

@@ -30,6 +30,9 @@ SERVICES: Mapping[str, tuple[str, ...]] = {
 """In the order in which they start: the others need the API server."""
 HEALTH = {"metadatabase": "status", "scheduler": "status", "triggerer": "status", "dag_processor": "status"}
 STOP_S = 15.0
+TRIES = 5
+"""So often a question is asked: on a busy machine SQLite is locked now and then, or an answer comes too late."""
+PAUSE_S = 1.0
 FINISHED = ("success", "failed")
 
 
@@ -154,8 +157,7 @@ class LocalAirflow:
         for attempt in (1, 2):
             if not self._token:
                 self._log_in()
-            headers = {"Authorization": f"Bearer {self._token}"}
-            answer = httpx.request(method, f"{self.url}/api/v2{path}", json=body, headers=headers, timeout=30.0)
+            answer = self._ask(method, path, body)
             if answer.status_code != 401 or attempt == 2:
                 break
             self._token = ""
@@ -163,7 +165,22 @@ class LocalAirflow:
             raise LocalAirflowFailed(f"{method} {path} was answered {answer.status_code}: {answer.text[:2000]}")
         return answer.json() if answer.content and "json" in answer.headers.get("content-type", "") else answer.text
 
-    def wait_for_dag(self, dag: str, timeout_s: float = 90.0) -> None:
+    def _ask(self, method: str, path: str, body: object) -> httpx.Response:
+        """The answer. What changes nothing is asked again, while the server is too busy to answer it."""
+        headers = {"Authorization": f"Bearer {self._token}"}
+        for left in range(TRIES - 1 if method == "GET" else 0, -1, -1):
+            try:
+                answer = httpx.request(method, f"{self.url}/api/v2{path}", json=body, headers=headers, timeout=30.0)
+            except httpx.TransportError as error:
+                if not left:
+                    raise LocalAirflowFailed(f"{method} {path} was not answered: {error!r}") from error
+            else:
+                if answer.status_code < 500 or not left:
+                    return answer
+            time.sleep(PAUSE_S)
+        raise AssertionError("not reached: the last try returns or raises")
+
+    def wait_for_dag(self, dag: str, timeout_s: float = 180.0) -> None:
         """Wait until `dag` was parsed. Raises with the import errors if it does not come."""
 
         def known() -> bool:

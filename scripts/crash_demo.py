@@ -6,18 +6,23 @@ import argparse
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "plugins")]
 
+import pyarrow.parquet as pq  # noqa: E402
+
 from headgate_contract.errors import HeadgateError  # noqa: E402
+from headgate_contract.heartbeats import Heartbeat  # noqa: E402
 from headgate_control.outcomes import Launched  # noqa: E402
 from tests.crash.checker import check  # noqa: E402
-from tests.crash.fire import StreamUnderFire, kill_group, wait_gone  # noqa: E402
+from tests.crash.fire import StreamUnderFire, kill_group, send, wait_gone  # noqa: E402
 from tests.crash.truth import write_input  # noqa: E402
 
 BACKENDS = ("hashmap", "rocksdb")
@@ -86,6 +91,10 @@ class Story:
         )
         self._launched: Launched | None = None
         self._reached = 0
+        self._rows: list[int] = []
+        """Of the files, in their order."""
+        self._given = 0
+        """So many of them the source has been given."""
         self.kills = 0
         self.replays = 0
 
@@ -93,12 +102,17 @@ class Story:
         """Start, kill, restore, ..., let it finish, check."""
         files = 100 * self._arguments.kills if self._quick else 80 * self._arguments.kills
         self._say(f"{self._arguments.records} records in {files} files, seed {self._arguments.seed}")
+        self._stream.given.mkdir()
         write_input(
-            self._stream.given, seed=self._arguments.seed, records=self._arguments.records, files=files, keys=20_000
+            self._held_back, seed=self._arguments.seed, records=self._arguments.records, files=files, keys=20_000
         )
+        self._rows = [pq.read_metadata(path).num_rows for path in sorted(self._held_back.iterdir())]
         self._stream.deploy()
         for number in range(1, self._arguments.kills + 1):
+            # With a planted fault nobody waits for there to be something to lose: there is as much as there can be.
+            self._give(files if self._arguments.fault else files * number // (self._arguments.kills + 1))
             self._one_kill(number)
+        self._give(files)
         self._stream.files_per_batch = 100
         launched = self._start("final life")
         last = self._stream.wait(
@@ -132,16 +146,47 @@ class Story:
             self._stream.wait(launched.generation, lambda beat: beat.progress.batches > 0)
         time.sleep(delay)
         if moment == "with work to lose":
-            newest = self._stream.wait(launched.generation, lambda beat: True).progress.checkpoints
-            self._stream.wait(launched.generation, lambda beat: beat.progress.checkpoints > newest)
-            self._stream.wait(
-                launched.generation, lambda beat: beat.progress.records > self._stream.newest_snapshot_records()
-            )
+            newest = self._wait(launched, lambda beat: True).progress.checkpoints
+            self._wait(launched, lambda beat: beat.progress.checkpoints > newest)
+            self._wait(launched, lambda beat: self._has_work_to_lose(launched, beat))
         kill_group(launched)
         self.kills += 1
         beat = self._stream.beat(launched.generation)
         self._reached = max(self._reached, beat.progress.records if beat is not None else 0)
         self._say(f"kill {number}: {moment}, after {delay:.2f} s, {self._reached} records handed over")
+
+    @property
+    def _held_back(self) -> Path:
+        """Where the files are that the source has not been given yet."""
+        return self._stream.base / "held-back"
+
+    def _give(self, files: int) -> None:
+        """From now on the source has so many files at least."""
+        for path in sorted(self._held_back.iterdir())[: max(0, files - self._given)]:
+            path.rename(self._stream.given / path.name)
+            self._given += 1
+
+    def _wait(self, launched: Launched, condition: Callable[[Heartbeat], bool]) -> Heartbeat:
+        """However slow the machine is, there is something to read meanwhile: without it there is no checkpoint."""
+
+        def met(beat: Heartbeat) -> bool:
+            if condition(beat):
+                return True
+            if beat.progress.records >= sum(self._rows[: self._given]):
+                self._give(self._given + 10)
+            return False
+
+        return self._stream.wait(launched.generation, met)
+
+    def _has_work_to_lose(self, launched: Launched, beat: Heartbeat) -> bool:
+        """If so it is frozen, so that nothing completes until it is killed."""
+        if beat.progress.records <= self._stream.newest_snapshot_records():
+            return False
+        send(launched, signal.SIGSTOP)
+        if beat.progress.records > self._stream.newest_snapshot_records():
+            return True
+        send(launched, signal.SIGCONT)
+        return False
 
     def _start(self, what: str, *, wait: bool = True) -> Launched:
         """Start the next generation; what it must replay is what the killed one had reached beyond the snapshot."""

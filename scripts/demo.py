@@ -178,6 +178,7 @@ class Demo:
             self.end()
         shutil.rmtree(self.base, ignore_errors=True)
         self.out.mkdir(parents=True)
+        self.root.mkdir()
         self.store.check_writable()
         streams = self.base / "streams.yaml"
         job = REPOSITORY / "spark_jobs" / "jobs" / "word_count.py"

@@ -11,7 +11,7 @@ sys.path.insert(0, str(REPOSITORY / "plugins"))
 
 from headgate_contract.durations import Duration  # noqa: E402
 from headgate_contract.errors import BadConfiguration  # noqa: E402
-from headgate_contract.settings import OPTIONS, Option  # noqa: E402
+from headgate_contract.options import OPTIONS, Option  # noqa: E402
 
 PAGE = REPOSITORY / "docs" / "operations.md"
 BEGIN = "<!-- settings: made by scripts/settings_table.py --write -->"

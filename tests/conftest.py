@@ -9,8 +9,14 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.house_rules", "tests.spec.listing", "tests.spec.breaking"]
+settings.register_profile(
+    "every run alike", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("every run alike")  # on a busy machine, too: an example may take as long as it likes
+
+pytest_plugins = ["tests.house_rules", "tests.account", "tests.spec.listing", "tests.spec.breaking"]
 
 pytest.register_assert_rewrite(  # shared suites and worlds: their assertions say what they compared
     *(f"tests.runtime.state.{name}" for name in ("samples", "suite_refusals", "suite_tables", "suite_versions"))

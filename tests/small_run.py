@@ -14,6 +14,7 @@ RULES = (
     "tests/__init__.py",
     "tests/conftest.py",
     "tests/house_rules.py",
+    "tests/account.py",
     "tests/spec/__init__.py",
     "tests/spec/breaking.py",
     "tests/spec/listing.py",

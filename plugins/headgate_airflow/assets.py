@@ -8,14 +8,24 @@ from airflow.sdk import Asset, AssetAlias, AssetWatcher
 from airflow.triggers.base import BaseEventTrigger
 
 STREAM_LOST = "headgate-stream-lost"
+UNDECLARED = "headgate-undeclared"
 ANY_SAVEPOINT = AssetAlias(name="headgate-savepoints")
 """Through which a task whose stream is chosen only when it runs (a form, a template) reports its savepoint."""
 
 
 def stream_lost(triggers: Iterable[BaseEventTrigger]) -> Asset:
     """The asset that is updated for as long as one of `triggers` sees a lost stream."""
-    watchers = [AssetWatcher(name=f"{STREAM_LOST}-{n}", trigger=trigger) for n, trigger in enumerate(triggers, start=1)]
-    return Asset(name=STREAM_LOST, watchers=watchers)
+    return _watched(STREAM_LOST, triggers)
+
+
+def undeclared(triggers: Iterable[BaseEventTrigger]) -> Asset:
+    """The asset that is updated when what is at work and not in streams.yaml is something else than before."""
+    return _watched(UNDECLARED, triggers)
+
+
+def _watched(name: str, triggers: Iterable[BaseEventTrigger]) -> Asset:
+    watchers = [AssetWatcher(name=f"{name}-{n}", trigger=trigger) for n, trigger in enumerate(triggers, start=1)]
+    return Asset(name=name, watchers=watchers)
 
 
 def savepoint_of(stream: str) -> Asset:

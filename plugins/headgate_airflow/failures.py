@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -17,6 +18,8 @@ from headgate_contract.errors import (
     StreamRunning,
 )
 
+LOG = logging.getLogger(__name__)
+
 FINAL: tuple[type[HeadgateError], ...] = (
     BadInput,
     NotFound,
@@ -30,8 +33,14 @@ FINAL: tuple[type[HeadgateError], ...] = (
 
 @contextmanager
 def told_to_airflow() -> Iterator[None]:
-    """Let a FINAL error inside the block fail the task without retries, with the error's own words."""
+    """Let a FINAL error inside the block fail the task without retries, with the error's own words.
+
+    The sentence is the first line that the task's log has of it; where in Headgate it was raised is of no use to who
+    reads that.
+    """
     try:
         yield
     except FINAL as error:
-        raise AirflowFailException(str(error)) from error
+        LOG.error("%s", error)
+        LOG.debug("it was raised here", exc_info=error)
+        raise AirflowFailException(str(error)) from None

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from headgate_contract.catalogue import Catalogue
-from headgate_contract.ids import Generation
+from headgate_contract.ids import CheckpointId, Generation
 from headgate_contract.restore import RestoreFrom
 from headgate_contract.snapshot import SnapshotRef
 from headgate_control import Condition, StreamStatus
@@ -51,6 +51,17 @@ def newest_above(snapshots: Iterable[SnapshotRef], newer_than: int, kind: str | 
     """The newest of `snapshots` of `kind` (None: any) with an id above `newer_than`."""
     found = [ref for ref in snapshots if ref.id > newer_than and kind in (None, ref.kind.value)]
     return max(found, key=lambda ref: ref.id, default=None)
+
+
+def current_since(status: StreamStatus, as_of: float, now: float) -> CheckpointId | None:
+    """The newest checkpoint, if it has all that had come by the moment `as_of`; `now` is by the same clock as that.
+
+    How long ago it had everything is known by the storage's clock: the driver's does not matter.
+    """
+    current = status.progress.current if status.progress is not None else None
+    if current is None or status.current_age_s is None or now - status.current_age_s < as_of:
+        return None
+    return current.checkpoint
 
 
 def described_launch(status: StreamStatus) -> dict[str, Any]:

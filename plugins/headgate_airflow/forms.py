@@ -24,17 +24,22 @@ class Form:
     operator: type[StreamOperator]
     about: str
     fields: Mapping[str, Param]
+    needs_declared: bool = False
+    """Only a stream of streams.yaml will do; else any that is on the fleet's roots, whether it is declared or not."""
 
 
-def stream_field(names: Iterable[str]) -> Param:
+def stream_field(names: Iterable[str], *, only_these: bool) -> Param:
     """The choice of a stream; a fleet of one needs none."""
     known = sorted(str(name) for name in names)
-    about: dict[str, Any] = {
-        "type": "string",
-        "enum": known,
-        "title": "Stream",
-        "description": "A stream of streams.yaml.",
-    }
+    about: dict[str, Any] = {"type": "string", "title": "Stream"}
+    if only_these and known:
+        about |= {"enum": known, "description": "A stream of streams.yaml."}
+    else:
+        about |= {
+            "examples": known,
+            "minLength": 1,
+            "description": "A stream of streams.yaml, or any other that is on its roots.",
+        }
     return Param(known[0], **about) if len(known) == 1 else Param(**about)
 
 
@@ -57,7 +62,8 @@ def _target_directory() -> Param:
         None,
         type=["null", "string"],
         title="Directory for the savepoint",
-        description="A URL, as the driver sees it; left empty, what the stream's settings say, else below the root.",
+        description="A URL, as the driver sees it, in a place that headgate.snapshot.allowed-dirs allows; left empty, "
+        "what the stream's settings say, else below the root.",
     )
 
 
@@ -99,6 +105,7 @@ FORMS: Mapping[str, Form] = {
             "accept_duplicates": _accept_duplicates(),
             "allow_non_restored_state": _allow_non_restored_state(),
         },
+        needs_declared=True,
     ),
     "headgate_stop": Form(
         StopStream,
@@ -133,7 +140,8 @@ FORMS: Mapping[str, Form] = {
                 None,
                 type=["null", "string"],
                 title="Snapshot",
-                description="An id, a name (`headgate snapshots STREAM`) or the URL of a folder; empty: the newest.",
+                description="An id, a name (`headgate snapshots STREAM`) or the URL of a folder that is below "
+                "the root or where headgate.snapshot.allowed-dirs allows it; empty: the newest.",
             ),
             "claim_mode": Param(
                 "no-claim",

@@ -18,8 +18,11 @@ HeadgateError (1)
 ├── StorageError (6)
 │   ├── ObjectMissing
 │   ├── StorageUnreachable
+│   │   └── NotARoot
+│   ├── RootLost (11)
 │   └── CorruptObject
 │       ├── NewerVersion
+│       ├── OlderVersion
 │       ├── LogDamaged
 │       └── SnapshotDamaged
 ├── RequestFailed (7)
@@ -27,8 +30,10 @@ HeadgateError (1)
 ├── LaunchFailed (8)
 └── StreamFailed (9)
     ├── BatchFailed
+    │   └── RecordFailed
     ├── SuppressRestarts
     ├── SinkFailed
+    │   └── SinkDamaged
     ├── StateError
     └── CheckpointFailed
 """
@@ -150,12 +155,26 @@ class StorageUnreachable(StorageError):
     """The root cannot be read or written."""
 
 
+class NotARoot(StorageUnreachable):
+    """A place that no deploy has made a storage root of."""
+
+
+class RootLost(StorageError):
+    """What was worked on is gone, or is not what it was: nothing more may be written there."""
+
+    exit_code = 11
+
+
 class CorruptObject(StorageError):
     """An object's bytes are not what its kind must look like."""
 
 
 class NewerVersion(CorruptObject):
     """An object was written by a newer Headgate than this one."""
+
+
+class OlderVersion(CorruptObject):
+    """An object was written by an older Headgate, in a format that this one does not read."""
 
 
 class LogDamaged(CorruptObject):
@@ -192,12 +211,20 @@ class BatchFailed(StreamFailed):
     """A micro-batch failed."""
 
 
+class RecordFailed(BatchFailed):
+    """A micro-batch failed of what is in its records: it will again, until the records or the job are changed."""
+
+
 class SuppressRestarts(StreamFailed):
     """No restart mends this: raised by an author's code, the stream fails for good, whatever its restart strategy."""
 
 
 class SinkFailed(StreamFailed):
     """A sink could not stage or commit."""
+
+
+class SinkDamaged(SinkFailed):
+    """What a sink has published, or its own record of that, is damaged or gone: no restart mends it."""
 
 
 class StateError(StreamFailed):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headgate_contract.ids import CheckpointId, VertexUid
+from headgate_contract.moved import Moves
 from headgate_contract.operator_state import OperatorStateKind, misfit
 from headgate_contract.settings import Settings
 from headgate_contract.snapshot import CommittableGroup, SnapshotMetadata, SnapshotRef
@@ -100,18 +101,25 @@ class Fit:
 
 def as_brought(metadata: SnapshotMetadata, ref: SnapshotRef) -> SnapshotMetadata:
     """What is taken of a snapshot from elsewhere: not the output that it carries, which its own stream commits."""
-    return replace(metadata, committables=()) if ref.foreign else metadata
+    return replace(metadata, committables=(), published={}) if ref.foreign else metadata
 
 
-def fit(metadata: SnapshotMetadata, job: JobShape, committed: AbstractSet[CheckpointId] | None) -> Fit:
+def fit(
+    metadata: SnapshotMetadata,
+    job: JobShape,
+    committed: AbstractSet[CheckpointId] | None,
+    moves: Moves = Moves(),  # noqa: B008 - it is frozen
+) -> Fit:
     """How `metadata` fits `job`.
 
     `committed` are the groups that are surely published, of which no sink is needed any more; None: all will be.
+    `moves`: what the job has at another place than whoever took it.
     """
     metadata = renamed(metadata, job.former)
-    gone = {**_state(metadata, job), **_positions(metadata, job)}
+    gone = {**_state(metadata, job), **_positions(metadata, job), **_moved(metadata, moves)}
     if committed is not None:
-        gone |= _output(metadata, job, committed)
+        gone |= _output(metadata, job, committed, moves)
+        metadata = _without_what_lies_elsewhere(metadata, committed, moves)
     why = (
         _max_parallelism(metadata, job)
         or _operator_states(metadata, job)
@@ -140,6 +148,7 @@ def renamed(metadata: SnapshotMetadata, former: Mapping[VertexUid, VertexUid]) -
         },
         finished=tuple(now(dict.fromkeys(metadata.finished))),
         committables=tuple(CommittableGroup(group.id, now(group.sinks)) for group in metadata.committables),
+        published=now(metadata.published),
     )
 
 
@@ -203,16 +212,60 @@ def _positions(metadata: SnapshotMetadata, job: JobShape) -> dict[VertexUid, Mis
     return dict.fromkeys(gone, why)
 
 
-def _output(metadata: SnapshotMetadata, job: JobShape, committed: AbstractSet[CheckpointId]) -> dict[VertexUid, Misfit]:
+def _moved(metadata: SnapshotMetadata, moves: Moves) -> dict[VertexUid, Misfit]:
+    """Positions by the paths of another folder say nothing of this one: all that lies in it would be read as new."""
+    return {
+        uid: Misfit(
+            f"its source {uid} was read from {move.before}, the job reads {move.now}: its position names files by "
+            "their paths, and would let all that lies there be read as new",
+            "name the folder as it was named before (a link will do if its files were moved), or give what is another "
+            "source another uid; with --allow-non-restored-state it is read from its beginning, whatever of it was "
+            "read before",
+        )
+        for uid, move in moves.sources.items()
+        if uid in metadata.sources
+    }
+
+
+def _without_what_lies_elsewhere(
+    metadata: SnapshotMetadata, committed: AbstractSet[CheckpointId], moves: Moves
+) -> SnapshotMetadata:
+    """What a sink has published at another place is not looked for where it writes now."""
+    if not moves.sinks:
+        return metadata
+    groups = (
+        CommittableGroup(
+            group.id,
+            {uid: () if uid in moves.sinks and group.id in committed else held for uid, held in group.sinks.items()},
+        )
+        for group in metadata.committables
+    )
+    return replace(metadata, committables=tuple(groups))
+
+
+def _output(
+    metadata: SnapshotMetadata, job: JobShape, committed: AbstractSet[CheckpointId], moves: Moves
+) -> dict[VertexUid, Misfit]:
     """Output that nobody would commit: it lies before the positions and would not come again."""
     groups = [group for group in metadata.committables if group.id not in committed]
-    gone = sorted({uid for group in groups for uid, handles in group.sinks.items() if handles and uid not in job.sinks})
+    held = sorted({uid for group in groups for uid, handles in group.sinks.items() if handles})
+    gone = [uid for uid in held if uid not in job.sinks]
+    elsewhere = {
+        uid: Misfit(
+            f"it carries output of sink {uid} that may not be published yet at {moves.sinks[uid].before}, and the job "
+            f"writes to {moves.sinks[uid].now}",
+            "deploy it as it was, start and stop the stream once, and change it then; "
+            "--allow-non-restored-state loses the output",
+        )
+        for uid in held
+        if uid in moves.sinks
+    }
     why = Misfit(
         f"it carries output of sink {', '.join(gone)} that may not be published yet, and the job has no such sink",
         "give the sink its uid back, start and stop the stream once, and change it then; "
         "--allow-non-restored-state loses the output",
     )
-    return dict.fromkeys(gone, why)
+    return {**elsewhere, **dict.fromkeys(gone, why)}
 
 
 def _sources(metadata: SnapshotMetadata, job: JobShape, gone: Collection[VertexUid]) -> Misfit | None:

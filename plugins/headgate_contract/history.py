@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headgate_contract import wire
+from headgate_contract.credentials import masked
 from headgate_contract.errors import CorruptObject, ObjectMissing
 from headgate_contract.ids import StreamName
 from headgate_contract.measures import Measures
@@ -30,16 +31,18 @@ class Event:
     text: str = ""
     details: Mapping[str, Any] = field(default_factory=dict)
     measures: Measures | None = None
+    slot: int = 0
+    """The newest slot that its writer knew of: history is in the order of the log, and clocks count only in between."""
 
 
 def record_event(store: ObjectStore, stream: StreamName, event: Event) -> None:
     """Add `event` to the stream's history. Those of one process keep their order, also within a millisecond."""
-    path = StreamPaths(stream).event(event.at_ms, f"{next(_written):08x}{uuid.uuid4().hex[:8]}", event.what)
-    store.create(path, wire.encode("event", event))
+    path = StreamPaths(stream).event(event.slot, event.at_ms, f"{next(_written):08x}{uuid.uuid4().hex[:8]}", event.what)
+    store.create(path, wire.encode("event", replace(event, text=masked(event.text)), path))
 
 
 def read_history(store: ObjectStore, stream: StreamName, limit: int | None = None) -> list[Event]:
-    """The newest `limit` events, or all, oldest first by the clocks of those who wrote them.
+    """The newest `limit` events, or all, oldest first by the log, and by the clocks of those who wrote them in between.
 
     An unreadable one is shown as such.
     """
@@ -54,7 +57,7 @@ def newest_first(
         if not of(what_of(info.path)):
             continue
         try:
-            yield wire.decode("event", store.read(info.path), Event, info.path)
+            yield wire.decode("event", store.read(info.path), Event, info.path, info.path)
         except ObjectMissing:
             continue  # deleted since it was listed
         except CorruptObject as error:

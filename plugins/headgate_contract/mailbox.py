@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headgate_contract import wire
+from headgate_contract.credentials import masked
 from headgate_contract.errors import CorruptObject, ObjectMissing
 from headgate_contract.ids import RequestId, StreamName
 from headgate_contract.paths import StreamPaths
@@ -71,7 +72,7 @@ class Mailbox:
         If that one has failed, the request takes the next ordinal of its id and is tried anew.
         """
         while True:
-            is_ours = self._store.create(self._paths.request(request.id), wire.encode("request", request))
+            is_ours = self._create(self._paths.request(request.id), "request", request)
             answer = self.answer(request.id)
             if answer is None or answer.outcome is Outcome.DONE:
                 return request if is_ours else self._read(request.id)
@@ -91,7 +92,7 @@ class Mailbox:
             data = self._store.read(path)
         except ObjectMissing:
             return None
-        answer: Answer = wire.decode("answer", data, Answer, path)
+        answer: Answer = wire.decode("answer", data, Answer, path, path)
         if answer.id != request:
             raise CorruptObject(f"{path} holds the answer to {answer.id}")
         return answer
@@ -113,16 +114,19 @@ class Mailbox:
 
     def reply(self, answer: Answer) -> bool:
         """Record `answer`; False if the request has another one already, which then stands."""
-        return self._store.create(self._paths.answer(answer.id), wire.encode("answer", answer))
+        return self._create(self._paths.answer(answer.id), "answer", replace(answer, why=masked(answer.why)))
+
+    def _create(self, path: str, kind: str, body: Request | Answer) -> bool:
+        return self._store.create(path, wire.encode(kind, body, path))
 
     def _read(self, request: RequestId) -> Request:
         path = self._paths.request(request)
-        found: Request = wire.decode("request", self._store.read(path), Request, path)
+        found: Request = wire.decode("request", self._store.read(path), Request, path, path)
         return found
 
     def _open(self, name: str, path: str) -> Request | CorruptRequest | None:
         try:
-            request: Request = wire.decode("request", self._store.read(path), Request, path)
+            request: Request = wire.decode("request", self._store.read(path), Request, path, path)
         except ObjectMissing:
             return None  # deleted since it was listed
         except CorruptObject as error:

@@ -35,6 +35,8 @@ class GenerationStarted:
     accept_duplicates: bool = False
     replaces: Generation | None = None
     """The lost generation that the control plane replaces with this one by itself; None when a person started it."""
+    repair: str | None = None
+    """The repair that wrote this in the place of an entry that was lost: what it starts from is assumed then."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +84,37 @@ class Stopped:
     """Checkpoints that were not to be retained when the stream is cancelled; only now may their files be deleted."""
 
 
-SlotRecord = GenerationStarted | SnapshotCompleted | Restarted | Stopped
+@dataclass(frozen=True, kw_only=True)
+class Hole:
+    """Stands where an entry was that a repair has put aside, or that was gone: its number stays taken."""
+
+    TYPE: ClassVar[str] = "hole"
+    repair: str
+    """The repair's id: what was there lies below its folder."""
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repaired:
+    """The log was repaired: the generation before has ended, and what there is left of the log counts from here on.
+
+    It was created before anything was put aside: whoever knew the log as it was finds the next slot taken.
+    """
+
+    TYPE: ClassVar[str] = "repaired"
+    repair: str
+    next_generation: Generation
+    """Above every one that there may have been."""
+    next_checkpoint: CheckpointId
+    """Above every id under which anything may have been completed or published."""
+    retires: tuple[CheckpointId, ...] = ()
+    """Snapshots whose files are gone, while the entries that may have retired them are lost."""
+    by: str
+    reason: str
+    at_ms: int
+
+
+SlotRecord = GenerationStarted | SnapshotCompleted | Restarted | Stopped | Hole | Repaired
 SlotLog = ExclusiveLog[SlotRecord]
 StreamSlot = Slot[SlotRecord]
 
@@ -145,7 +177,7 @@ class Retired:
 
 @dataclass(frozen=True, kw_only=True)
 class StreamCopy:
-    """The content of stream.json: what the newest *deployed* decision says, for people; nothing is decided by it."""
+    """The content of stream.json: the newest *deployed* decision, for people; a repair takes a lost one from it."""
 
     stream: StreamName
     number: SlotNumber
@@ -154,7 +186,7 @@ class StreamCopy:
     deployed: Deployed
 
 
-DecisionRecord = Deployed | StopWanted | StopWithdrawn | Retired
+DecisionRecord = Deployed | StopWanted | StopWithdrawn | Retired | Hole
 DecisionLog = ExclusiveLog[DecisionRecord]
 
 

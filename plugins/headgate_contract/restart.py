@@ -82,7 +82,9 @@ class FixedDelay:
     def next_attempt(self, facts: RestartFacts) -> RestartVerdict:
         attempt = len(facts.lives)
         if attempt > self.attempts:
-            return GiveUp(f"it was restarted {self.attempts} times already (restart-strategy.fixed-delay.attempts)")
+            return GiveUp(
+                f"the stream was restarted {_times(self.attempts)} already (restart-strategy.fixed-delay.attempts)"
+            )
         return RestartAfter(self.delay_s, attempt)
 
 
@@ -106,7 +108,7 @@ class ExponentialDelay:
                 attempt, pause = attempt + 1, min(pause * self.multiplier, self.max_s)
         if attempt > self.attempts:
             return GiveUp(
-                f"it was restarted {self.attempts} times in a row "
+                f"the stream was restarted {_times(self.attempts)} in a row "
                 "(restart-strategy.exponential-delay.attempts-before-reset-backoff)"
             )
         # The chance is the same for all who ask about this failure: else the most impatient asker would decide.
@@ -132,6 +134,10 @@ class FailureRate:
                 "(restart-strategy.failure-rate)"
             )
         return RestartAfter(self.delay_s, len(facts.lives))
+
+
+def _times(number: int) -> str:
+    return f"{number} time{'s'[: number != 1]}"
 
 
 def strategy_of(settings: Settings) -> RestartStrategy:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
+from headgate_contract.id_ranges import IdRanges, Span
 from headgate_contract.ids import CheckpointId, SavepointName, VertexUid
 from headgate_contract.snapshot import SnapshotRef
 
@@ -46,7 +47,12 @@ class SinkRollback:
 
     sink: VertexUid
     action: Rollback
-    groups: tuple[CheckpointId, ...]
+    groups: tuple[Span, ...]
+    """Without a gap: they may be all that a year of checkpoints has published."""
+
+    @property
+    def ids(self) -> IdRanges:
+        return IdRanges(self.groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,8 @@ class RestoreFrom:
     non_restored: tuple[VertexUid, ...] = ()
     """What of it is left behind, by the uids that it has there: the job no longer has them, and that was allowed."""
     claim_mode: ClaimMode = ClaimMode.NO_CLAIM
+    place_allowed: bool = False
+    """Whoever asked allowed the place that it lies in for this once, whatever the settings say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +145,14 @@ class RestoreFacts:
     sinks: Mapping[VertexUid, Rollback]
     non_restored: Mapping[SnapshotRef, tuple[VertexUid, ...]] = field(default_factory=dict)
     """What is left behind of a snapshot, and allowed to be."""
+    elsewhere: Mapping[VertexUid, IdRanges] = field(default_factory=dict)
+    """Of a sink what was published at another place than it writes to now: there it takes nothing back."""
     fall_back: bool = False
     accept_duplicates: bool = False
     claim_mode: ClaimMode = ClaimMode.NO_CLAIM
     """Of the snapshot that is named."""
+    allow_place: bool = False
+    """The place of the snapshot that is named is allowed for this once."""
 
 
 def decide_restore(facts: RestoreFacts) -> RestoreDecision:
@@ -194,7 +206,7 @@ def _fault(facts: RestoreFacts, ref: SnapshotRef) -> str | None:
 def _why_head(head: SnapshotRef, newest: GenerationStarted) -> str:
     if head.generation == newest.generation and not head.foreign:
         return f"the newest snapshot that generation {newest.generation} completed"
-    return f"generation {newest.generation} itself was started from it and completed none since"
+    return f"generation {newest.generation} was started from {head} and has completed no snapshot itself"
 
 
 def _fall_back(facts: RestoreFacts, ref: SnapshotRef, rejected: list[Rejected]) -> RestoreDecision:
@@ -256,8 +268,14 @@ def _restore(
         reason = f"{reason}; NOT restored, as was allowed: {', '.join(left)}"
     passed_over = _passed_over(facts, ref, rejected, why_older)
     claimed = ref in facts.catalogue.claimed  # and stays so, whoever restores it again
-    mode = facts.claim_mode if isinstance(facts.wanted, Named) else ClaimMode.NO_CLAIM
-    return RestoreFrom(ref, reason, (*rejected, *passed_over), rollbacks, left, ClaimMode.CLAIM if claimed else mode)
+    is_named = isinstance(facts.wanted, Named)
+    mode = facts.claim_mode if is_named else ClaimMode.NO_CLAIM
+    allowed = facts.allow_place and is_named and ref.location is not None
+    if allowed:
+        reason = f"{reason}; the place was allowed for this once"
+    return RestoreFrom(
+        ref, reason, (*rejected, *passed_over), rollbacks, left, ClaimMode.CLAIM if claimed else mode, allowed
+    )
 
 
 def _passed_over(
@@ -292,7 +310,13 @@ def _fresh(facts: RestoreFacts, reason: str, why_not: str) -> RestoreDecision:
 
 def _rollbacks(facts: RestoreFacts, ref: SnapshotRef | None) -> tuple[SinkRollback, ...]:
     groups = facts.catalogue.abandoned_by(ref)
-    return tuple(SinkRollback(sink, action, groups) for sink, action in sorted(facts.sinks.items())) if groups else ()
+    if not groups:
+        return ()
+    found = []
+    for sink, action in sorted(facts.sinks.items()):
+        stays = groups - facts.elsewhere.get(sink, IdRanges()) != groups
+        found.append(SinkRollback(sink, Rollback.DUPLICATES if stays else action, groups.spans))
+    return tuple(found)
 
 
 def _refuse_duplicates(facts: RestoreFacts, rollbacks: tuple[SinkRollback, ...], doing: str) -> Refuse | None:
@@ -301,7 +325,7 @@ def _refuse_duplicates(facts: RestoreFacts, rollbacks: tuple[SinkRollback, ...],
         rollback.sink
         for rollback in rollbacks
         if rollback.action is Rollback.DUPLICATES
-        and not facts.catalogue.accepted_duplicates(rollback.sink).issuperset(rollback.groups)
+        and not rollback.ids <= facts.catalogue.accepted_duplicates(rollback.sink)
     ]
     if not certain or facts.accept_duplicates:
         return None

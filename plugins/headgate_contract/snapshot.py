@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headgate_contract import wire
-from headgate_contract.errors import CorruptObject, NewerVersion, SnapshotDamaged
+from headgate_contract.errors import CorruptObject, NewerVersion, OlderVersion, SnapshotDamaged
 from headgate_contract.ids import CheckpointId, Generation, SavepointName, StreamName, VertexUid
 from headgate_contract.operator_state import OperatorState
 from headgate_contract.store import ObjectStore
@@ -62,6 +62,11 @@ class SnapshotRef:
     def where(self) -> str:
         """Where it lies, for people."""
         return f"{self.location}/{self.folder}" if self.location is not None else self.folder
+
+    @property
+    def told(self) -> str:
+        """That it is there, and where, for people who wait for something behind it."""
+        return f"{self} is complete, at {self.where}"
 
     def store(self, root: ObjectStore) -> ObjectStore:
         """The store that `folder` is in, opened as the storage root `root` is."""
@@ -181,6 +186,8 @@ class SnapshotMetadata:
     """The tasks whose operators have finished, and to which nothing has come since."""
     committables: tuple[CommittableGroup, ...] = ()
     """All groups not yet noted as committed, oldest first; the last is this snapshot's own."""
+    published: Mapping[VertexUid, CheckpointId] = field(default_factory=dict)
+    """Of each sink the newest group with output that was committed before this was taken: it must be there."""
     records: int = 0
     """Records handed over by the sources since the stream's first start; for people and tests."""
     watermark_ms: int | None = None
@@ -220,7 +227,7 @@ def read_metadata(data: bytes, where: str) -> SnapshotMetadata:
     """
     try:
         metadata: SnapshotMetadata = wire.decode("snapshot", data, SnapshotMetadata, where)
-    except NewerVersion:
+    except (NewerVersion, OlderVersion):
         raise
     except CorruptObject as error:
         raise SnapshotDamaged(error.what) from error

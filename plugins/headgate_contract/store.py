@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from headgate_contract.errors import BadConfiguration, StorageError, StorageUnreachable
+from headgate_contract.credentials import carries_credentials, masked
+from headgate_contract.errors import BadConfiguration, BadInput, ObjectMissing, StorageError, StorageUnreachable
+
+AT_ONCE = 32
 
 TEMP_PREFIX = ".tmp-"
 """Names that begin so are writes under way or never ended: no object has one and no listing shows one."""
@@ -34,6 +38,15 @@ class ObjectInfo:
 Listing = list[ObjectInfo]
 
 
+@dataclass(frozen=True, slots=True)
+class Aged:
+    """An object's bytes, and how old they are by the storage's own clock."""
+
+    data: bytes
+    modified: float
+    age_s: float
+
+
 class ObjectStore(ABC):
     """A root on shared storage. Methods may be called from any thread.
 
@@ -42,6 +55,36 @@ class ObjectStore(ABC):
     """
 
     url: str
+    stays_s: float = 0.0
+    """For how long a place that was seen is taken to be there still: a look costs nothing on a disk, and a request
+    elsewhere."""
+
+    @property
+    def local(self) -> Path | None:
+        """The folder that it is, on file systems."""
+        return None
+
+    def check(self, *, anew: bool = False) -> None:
+        """Raise RootLost unless what is there is still what was worked on, for stores that can tell.
+
+        `anew`: now, whenever it was last seen.
+        """
+        return
+
+    def guard_by(self, check: Callable[[], None]) -> None:
+        """Ask `check`, which raises what is wrong, before a folder is made: where folders are missing, all may be."""
+        return
+
+    def make(self) -> None:
+        """Make the place itself where it is a folder that is not there yet, and nothing above it.
+
+        Only this does. No write makes it again: whoever writes to a place that went away must hear of it.
+        """
+        return
+
+    def make_folder(self, folder: str) -> None:
+        """Make a folder below, durable, where there are folders: for those who put files into it by themselves."""
+        return
 
     @abstractmethod
     def create(self, path: str, data: bytes) -> bool:
@@ -60,6 +103,17 @@ class ObjectStore(ABC):
     def read(self, path: str) -> bytes:
         """The bytes of `path`. Raises ObjectMissing."""
 
+    def read_all(self, paths: Sequence[str]) -> Sequence[bytes | None]:
+        """The bytes of each, None for what is not there: many at once, so that far storage is not waited for each."""
+        with ThreadPoolExecutor(max(1, min(AT_ONCE, len(paths))), thread_name_prefix="read") as pool:
+            return list(pool.map(self._read_if_there, paths))
+
+    def _read_if_there(self, path: str) -> bytes | None:
+        try:
+            return self.read(path)
+        except ObjectMissing:
+            return None
+
     @abstractmethod
     def stat(self, path: str) -> ObjectInfo | None:
         """What is at `path`, or None."""
@@ -72,9 +126,44 @@ class ObjectStore(ABC):
         if something newer is listed.
         """
 
+    def list_after(self, folder: str, name: str) -> Listing:
+        """The objects right in `folder` whose names sort behind `name`, as `list` gives them.
+
+        What is before them costs nothing where the storage can begin in the middle.
+        """
+        above = f"{folder.rstrip('/')}/"
+        return [
+            info
+            for info in self.list(folder)
+            if "/" not in info.path.removeprefix(above) and info.path.removeprefix(above) > name
+        ]
+
+    def folders(self, folder: str) -> Sequence[str]:
+        """The names of the folders right below `folder`, sorted, whatever they hold."""
+        above = f"{folder.rstrip('/')}/"
+        below = (info.path.removeprefix(above).partition("/") for info in self.list(folder))
+        return sorted({name for name, slash, _ in below if slash})
+
+    def read_aged(self, path: str) -> Aged | None:
+        """The bytes at `path` and how old they are, with one request where the storage can; None if there are none."""
+        info = self.stat(path)
+        if info is None:
+            return None
+        try:
+            data = self.read(path)
+        except ObjectMissing:
+            return None
+        return Aged(data, info.modified, max(0.0, self.now() - info.modified))
+
     @abstractmethod
     def delete(self, path: str) -> bool:
         """Delete `path`; False if it was not there."""
+
+    def delete_many(self, paths: Sequence[str]) -> None:
+        """Delete all of them, many at once; what is not there is deleted."""
+        with ThreadPoolExecutor(max(1, min(AT_ONCE, len(paths))), thread_name_prefix="delete") as pool:
+            for _ in pool.map(self.delete, paths):
+                pass
 
     @abstractmethod
     def upload(self, local: Path, path: str) -> int:
@@ -134,6 +223,13 @@ class ObjectStore(ABC):
         """Delete every object below `folder`; how many."""
         return sum(self.delete(entry.path) for entry in self.list(folder))
 
+    def delete_broken_writes(self, folder: str) -> int:
+        """Delete what writes below `folder` have left that ended long ago without an object; how many.
+
+        No listing shows them. Most storages keep nothing of a write that was broken off.
+        """
+        return 0
+
 
 def check_path(path: str, url: str) -> str:
     """`path`, if it names an object below the root; whatever a hostile name tries, it does not leave the root."""
@@ -166,15 +262,24 @@ def whole_file(local: Path) -> Iterator[Path]:
         temp.unlink(missing_ok=True)
 
 
-def open_store(url: str, options: Mapping[str, Any] | None = None) -> ObjectStore:
-    """The store at `url`: a local path, file://, memory:// or s3://. `options` go to fsspec (endpoint, credentials)."""
+def open_store(
+    url: str, options: Mapping[str, Any] | None = None, *, shown: Callable[[str], bool] | None = None
+) -> ObjectStore:
+    """The store at `url`: a local path, file://, memory:// or s3://. `options` go to fsspec (endpoint, credentials).
+
+    `shown` says which paths are output for others to read. On a local disk all else is not, whatever the umask.
+    """
+    if carries_credentials(url):
+        raise BadConfiguration(
+            f"the root {masked(url)!r} carries credentials", hint="give them in the environment or as options"
+        )
     scheme = urlsplit(url).scheme if "://" in url else "file"
     if options and scheme in ("file", "memory"):
         raise BadConfiguration(f"the root {url!r} takes no options, and has {', '.join(sorted(options))}")
     if scheme == "file":
         from headgate_contract.store_local import LocalStore
 
-        return LocalStore(_local_folder(url))
+        return LocalStore(local_folder(url), shown)
     if scheme == "memory":
         from headgate_contract.store_memory import MemoryStore
 
@@ -182,14 +287,24 @@ def open_store(url: str, options: Mapping[str, Any] | None = None) -> ObjectStor
     if scheme in ("s3", "s3a"):
         from headgate_contract.store_s3 import S3Store
 
-        return S3Store(_bucket_url(url), dict(options or {}))
+        return S3Store(bucket_url(url), dict(options or {}))
     raise BadConfiguration(
         f"the root {url!r} is on {scheme!r}, for which no atomic create is proved",
         hint="use file://, s3:// or memory://",
     )
 
 
-def _local_folder(url: str) -> Path:
+def open_lasting_store(url: str, options: Mapping[str, Any] | None = None) -> ObjectStore:
+    """The store at `url` as a root that outlives this process. Raises BadInput for one in its memory."""
+    if url.strip().lower().startswith("memory:"):
+        raise BadInput(
+            f"the root {url} lives in this process only: no driver could see it", hint="use a folder or s3://"
+        )
+    return open_store(url, options)
+
+
+def local_folder(url: str) -> Path:
+    """The folder of a path or a file:// URL. Raises BadConfiguration."""
     if "://" not in url:
         path = url
     else:
@@ -205,14 +320,10 @@ def _local_folder(url: str) -> Path:
     return Path(path).expanduser().absolute()
 
 
-def _bucket_url(url: str) -> str:
+def bucket_url(url: str) -> str:
+    """A bucket's URL, or that of a folder in one, as all write it. Raises BadConfiguration."""
     root = url.partition("://")[2].rstrip("/")
     bucket = root.partition("/")[0]
-    if "@" in bucket:
-        shown = f"s3://...@{root.partition('@')[2]}"
-        raise BadConfiguration(
-            f"the root {shown!r} carries credentials", hint="give them in the environment or as options"
-        )
     if not bucket:
         raise BadConfiguration(f"the root {url!r} names no bucket", hint="write s3://bucket/folder")
     return f"s3://{root}"

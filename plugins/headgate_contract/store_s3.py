@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 import fsspec
+from fsspec.asyn import sync
 
 from headgate_contract.errors import ObjectMissing, StorageError, StorageUnreachable
-from headgate_contract.store import Listing, ObjectInfo, ObjectStore, check_folder, check_path, open_store, whole_file
+from headgate_contract.store import (
+    Aged,
+    Listing,
+    ObjectInfo,
+    ObjectStore,
+    check_folder,
+    check_path,
+    open_store,
+    whole_file,
+)
 
 T = TypeVar("T")
+
+_Pages = list[dict[str, Any]]
 
 _ATTEMPTS = 7
 _FIRST_PAUSE_S = 0.05
@@ -28,6 +40,8 @@ _LOWER_RETRIES = 2
 
 class S3Store(ObjectStore):
     """Objects below `s3://bucket/prefix`. Credentials come from `options` or the environment, never from the URL."""
+
+    stays_s = 1.0
 
     def __init__(self, url: str, options: dict[str, Any]) -> None:
         self.url = url.rstrip("/")
@@ -98,12 +112,61 @@ class S3Store(ObjectStore):
             key=lambda info: info.path,
         )
 
+    def list_after(self, folder: str, name: str) -> Listing:
+        pages = self._pages(folder, StartAfter=f"{self._key(folder)}/{name}")
+        found = [each for page in pages for each in page.get("Contents", ())]
+        above = len(self._root.partition("/")[2].rstrip("/")) + 1 if "/" in self._root else 0
+        return sorted(
+            (ObjectInfo(each["Key"][above:], each["Size"], each["LastModified"].timestamp()) for each in found),
+            key=lambda info: info.path,
+        )
+
+    def folders(self, folder: str) -> Sequence[str]:
+        found = [each["Prefix"] for page in self._pages(folder) for each in page.get("CommonPrefixes", ())]
+        return sorted(prefix.rstrip("/").rpartition("/")[2] for prefix in found)
+
+    def read_aged(self, path: str) -> Aged | None:
+        bucket, _, key = self._path(path).partition("/")
+
+        async def get() -> tuple[bytes, dict[str, Any]]:
+            answer = await self._fs._call_s3("get_object", Bucket=bucket, Key=key)
+            try:
+                return await answer["Body"].read(), answer
+            finally:
+                answer["Body"].close()
+
+        try:
+            data, answer = self._call("read", path, lambda: sync(self._fs.loop, get))
+        except ObjectMissing:
+            return None
+        modified = answer["LastModified"].timestamp()
+        return Aged(data, modified, max(0.0, self._time_of(answer) - modified))
+
+    def _pages(self, folder: str, **question: str) -> _Pages:
+        """The answers to a listing of what is right below `folder`, a thousand names each."""
+        bucket = self._root.partition("/")[0]
+        asked = {"Bucket": bucket, "Prefix": f"{self._key(folder)}/", "Delimiter": "/", **question}
+        pages: _Pages = []
+        while not pages or pages[-1].get("IsTruncated"):
+            if pages:
+                asked["ContinuationToken"] = pages[-1]["NextContinuationToken"]
+            pages.append(self._call("list", folder, lambda: self._fs.call_s3("list_objects_v2", **asked)))
+        return pages
+
+    def _key(self, folder: str) -> str:
+        return f"{self._root}/{check_folder(folder, self.url)}".partition("/")[2]
+
     def delete(self, path: str) -> bool:
         target = self._path(path)
         if self.stat(path) is None:
             return False
         self._call("delete", path, lambda: self._fs.rm_file(target))
         return True
+
+    def delete_many(self, paths: Sequence[str]) -> None:
+        targets = [self._path(path) for path in paths]
+        if targets:
+            self._call("delete", paths[0], lambda: self._fs.rm(targets))
 
     def upload(self, local: Path, path: str) -> int:
         target = self._path(path)
@@ -135,7 +198,9 @@ class S3Store(ObjectStore):
         """What the server says in its answers; nothing is written for it."""
         bucket, _, prefix = self._root.partition("/")
         question = {"Bucket": bucket, "Prefix": prefix, "MaxKeys": 1}  # whoever may list may ask this
-        answer = self._call("ask", "the time", lambda: self._fs.call_s3("list_objects_v2", **question))
+        return self._time_of(self._call("ask", "the time", lambda: self._fs.call_s3("list_objects_v2", **question)))
+
+    def _time_of(self, answer: dict[str, Any]) -> float:
         said = answer["ResponseMetadata"]["HTTPHeaders"].get("date", "")
         try:
             return parsedate_to_datetime(said).timestamp()

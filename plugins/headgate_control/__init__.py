@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headgate_contract.restart import GiveUp, RestartAfter
 from headgate_control.control import Control
+from headgate_control.looking import due
 from headgate_control.outcomes import (
     Asked,
     Condition,
@@ -27,4 +28,5 @@ __all__ = [
     "NotNeeded",
     "RestartAfter",
     "StreamStatus",
+    "due",
 ]

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,18 +16,21 @@ from typing import Any
 from headgate_contract import wire
 from headgate_contract.catalogue import Catalogue
 from headgate_contract.durations import Duration
-from headgate_contract.errors import BadInput, Conflict, JobInvalid
+from headgate_contract.errors import BadInput, Conflict, HeadgateError, JobInvalid, NotARoot, StorageError
 from headgate_contract.ids import SlotNumber, StreamName
+from headgate_contract.moved import Moves, moved_since
 from headgate_contract.paths import StreamPaths
-from headgate_contract.records import Deployed
+from headgate_contract.records import Deployed, StreamCopy
+from headgate_contract.root_store import RootStore, make_root, prepare_root
 from headgate_contract.settings import Settings
-from headgate_contract.store import ObjectStore
 from headgate_control.catalogues import Catalogues
 from headgate_control.journal import now_ms
 from headgate_control.logs import root_cause
+from headgate_control.neighbours import shared_folders
 
 CHECK_TIMEOUT = Duration(300_000)
 """Far above what a check takes, Spark's start included, on a machine that is busy with other things."""
+_AT_ONCE = 16
 WARNINGS = "warnings"
 """Where the plan holds what the check found worth saying."""
 
@@ -56,12 +60,12 @@ class Checker:
 
     def plan(self, job: Path, settings: Settings, directory: Path, *flags: str) -> dict[str, Any]:
         """The job's plan. Raises JobInvalid with the job's own error."""
-        command = [*self.programs.check, str(job), "--settings", json.dumps(settings.given), *flags]
+        command = [*self.programs.check, str(job), "--settings", "-", *flags]  # everybody reads a command line
         process = subprocess.Popen(
             command,
             cwd=directory,
             env=dict(self.environment),
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
@@ -69,7 +73,7 @@ class Checker:
             errors="replace",
         )
         try:
-            said, complained = process.communicate(timeout=self.timeout.seconds)
+            said, complained = process.communicate(json.dumps(settings.given), timeout=self.timeout.seconds)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
@@ -96,15 +100,38 @@ class Checker:
 
 @dataclass(frozen=True, kw_only=True)
 class Deployer:
-    store: ObjectStore
+    store: RootStore
     catalogues: Catalogues
     checker: Checker
+
+    def has_root(self) -> bool:
+        """Whether there is a root to deploy on."""
+        try:
+            self.store.identity()
+        except NotARoot:
+            return False
+        return True
+
+    def deploy_first(
+        self,
+        stream: StreamName,
+        job: Path,
+        given: Mapping[str, object],
+        directory: Path,
+        by: str,
+        *,
+        adopt: bool,
+    ) -> tuple[SlotNumber, Deployed]:
+        """Make the root, and deploy on it: a job that cannot run leaves none behind."""
+        prepare_root(self.store, adopt=adopt)
+        wanted = self.checked(stream, job, given, directory, by)
+        make_root(self.store, by=by, at_ms=now_ms(), adopt=adopt)
+        return self.record(stream, wanted)
 
     def deploy(
         self, stream: StreamName, job: Path, given: Mapping[str, object], directory: Path, by: str
     ) -> tuple[SlotNumber, Deployed]:
         """Validate and record; the decision's number. What is deployed already is not recorded again."""
-        self.store.check_writable()
         return self.record(stream, self.checked(stream, job, given, directory, by))
 
     def checked(self, stream: StreamName, job: Path, given: Mapping[str, object], directory: Path, by: str) -> Deployed:
@@ -125,7 +152,43 @@ class Deployer:
         )
         if read_job(job) != content:
             raise Conflict(f"the job file {job} changed while it was checked", hint="deploy it again")
-        return wanted
+        shared = shared_folders(stream, wanted, self._others(stream))
+        moved = self._moved(stream, wanted)
+        return replace(wanted, plan={**wanted.plan, WARNINGS: [*warnings_of(wanted), *shared, *moved]})
+
+    def _moved(self, stream: StreamName, wanted: Deployed) -> tuple[str, ...]:
+        """What is at another place than in the newest generation: a start goes on from that one's snapshots."""
+        try:
+            moves = moved_since(self.catalogues.look(stream), None, wanted) if self.has_root() else Moves()
+        except HeadgateError:  # whoever needs the log will tell; this is only a warning
+            return ()
+        sources = (
+            f"source {uid} was read from {move.before}, and reads {move.now} now: a start from a snapshot is refused, "
+            "because its position names files by their paths (`headgate explain` tells what can be done)"
+            for uid, move in sorted(moves.sources.items())
+        )
+        sinks = (
+            f"sink {uid} wrote to {move.before}, and writes to {move.now} now: what it published there stays there, "
+            "and a restore to before the change does not take it back"
+            for uid, move in sorted(moves.sinks.items())
+        )
+        return (*sources, *sinks)
+
+    def _others(self, stream: StreamName) -> dict[StreamName, Deployed]:
+        """What the other streams of this root run, by the copies that are for people: it is only for a warning."""
+
+        def read(name: StreamName) -> Deployed | None:
+            try:
+                path = StreamPaths(name).readable
+                copy: StreamCopy = wire.decode("stream", self.store.read(path), StreamCopy, path)
+            except StorageError:
+                return None
+            return copy.deployed
+
+        names = [name for name in self.catalogues.names() if name != stream] if self.has_root() else []
+        with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+            found = dict(zip(names, pool.map(read, names), strict=True))
+        return {name: deployed for name, deployed in found.items() if deployed is not None}
 
     def rescaled(self, catalogue: Catalogue, parallelism: int, by: str) -> Deployed:
         """What is deployed, at another parallelism, and validated. Nothing is recorded."""
@@ -138,15 +201,21 @@ class Deployer:
         """Make what was checked the job of the stream's next start; the decision's number."""
         number, deployed = self._record(stream, wanted)
         readable = {"stream": stream, "number": number, "root": self.store.url, "deployed": deployed}
-        self.store.replace(StreamPaths(stream).readable, wire.encode("stream", readable))
+        path = StreamPaths(stream).readable
+        self.store.replace(path, wire.encode("stream", readable, path))
         return number, deployed
 
     def _record(self, stream: StreamName, wanted: Deployed) -> tuple[SlotNumber, Deployed]:
         known = self.catalogues.look(stream)
         now, number = known.deployed, known.deployed_number
-        if now is not None and number is not None and _essence(now) == _essence(wanted):
+        if now is not None and number is not None and is_same(now, wanted):
             return number, replace(now, plan=wanted.plan)
         return self.catalogues.decide(stream, wanted).number, wanted
+
+
+def is_same(one: Deployed, other: Deployed) -> bool:
+    """Whether they run the same, whoever deployed them and when."""
+    return _essence(one) == _essence(other)
 
 
 def _essence(deployed: Deployed) -> Deployed:

@@ -60,8 +60,8 @@ def options_of(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def python_path(folders: Iterable[str], existing: str) -> str:
-    """`folders` before what was on the PYTHONPATH already, each once."""
-    parts = [*folders, *(part for part in existing.split(os.pathsep) if part)]
+    """`folders` before what was on the PYTHONPATH already, each once; a relative one means the launcher's folder."""
+    parts = [*folders, *(os.path.abspath(part) for part in existing.split(os.pathsep) if part)]
     return os.pathsep.join(dict.fromkeys(parts))
 
 

@@ -1,16 +1,18 @@
-"""Gathers what a restore decision rests on, has it decided, and tells it to people. start uses this too."""
+"""Gathers what a restore decision rests on, and has it decided. start uses this too."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, field
 
 from headgate_contract.catalogue import Catalogue
 from headgate_contract.errors import BadInput, CorruptObject, ObjectMissing
 from headgate_contract.fitting import JobShape, as_brought, fit
-from headgate_contract.ids import CheckpointId, Generation, VertexUid
+from headgate_contract.ids import CheckpointId, VertexUid
 from headgate_contract.mailbox import Mailbox
+from headgate_contract.moved import moved_since, published_elsewhere
 from headgate_contract.paths import METADATA
+from headgate_contract.places import Places
 from headgate_contract.records import Deployed, SnapshotCompleted
 from headgate_contract.restore import (
     ClaimMode,
@@ -21,7 +23,6 @@ from headgate_contract.restore import (
     RestoreFacts,
     RestoreFrom,
     Rollback,
-    SinkRollback,
     Wanted,
     decide_restore,
 )
@@ -31,7 +32,7 @@ from headgate_contract.store import ObjectStore
 from headgate_contract.wire import sha256
 from headgate_control.locating import locate
 from headgate_control.outcomes import Explanation
-from headgate_control.telling import size, took
+from headgate_control.telling import counted
 
 CHECKSUM_BUDGET = 256 << 20
 """Bytes of state that one explanation reads to compare checksums; beyond it files are compared by length."""
@@ -51,8 +52,12 @@ class Question:
     allow_non_restored_state: bool = False
     claim_mode: ClaimMode = ClaimMode.NO_CLAIM
     """Of the snapshot that is named."""
+    allow_place: bool = False
+    """The place that is named is allowed for this once, whatever the settings say."""
 
     def __post_init__(self) -> None:
+        if self.allow_place and not isinstance(self.wanted, Located):
+            raise BadInput("what is to be allowed is not named", hint="name the place with --from URL")
         if self.claim_mode is ClaimMode.CLAIM and not isinstance(self.wanted, Named | Located):
             raise BadInput("what is to be claimed is not named", hint="name the savepoint, or leave the claim mode out")
 
@@ -66,24 +71,13 @@ def explain(
     what was decided on, decide again.
     """
     settings = Settings(deployed.settings)
-    shape, committed = JobShape.of(deployed.plan, settings), None if live else catalogue.committed
-
-    non_restored: dict[SnapshotRef, tuple[VertexUid, ...]] = {}
     wanted = question.wanted
     if isinstance(wanted, Located):
-        wanted = Named(locate(store, catalogue, wanted))
-
-    def misfit(ref: SnapshotRef, metadata: SnapshotMetadata) -> str | None:
-        if ref.foreign and any(source.kind == _KEPT_BY_ITS_STREAM for source in metadata.sources.values()):
-            return "what its socket has sent is in a log of the stream that took it"
-        found = fit(as_brought(metadata, ref), shape, committed)
-        left = tuple(sorted(found.non_restored))
-        refusal = found.refusal(left if question.allow_non_restored_state else _left_behind(catalogue, ref))
-        if refusal is None and left:
-            non_restored[ref] = left
-        return str(refusal) if refusal is not None else None
-
-    inspector = Inspector(store, misfit)
+        places = None if question.allow_place else Places.of(store.url, settings)
+        wanted = Named(locate(store, catalogue, wanted, places))
+    misfits = misfits_of(catalogue, deployed, question, committed=None if live else catalogue.committed)
+    inspector = Inspector(store, misfits)
+    elsewhere = published_elsewhere(catalogue, deployed)
     while True:
         decision = decide_restore(
             RestoreFacts(
@@ -91,10 +85,12 @@ def explain(
                 wanted=wanted,
                 damaged=inspector.damaged,
                 sinks=sinks_of(deployed),
+                elsewhere=elsewhere,
                 fall_back=settings["headgate.fall-back"] if question.fall_back is None else question.fall_back,
                 accept_duplicates=question.accept_duplicates,
-                non_restored=non_restored,
+                non_restored=misfits.non_restored,
                 claim_mode=question.claim_mode,
+                allow_place=question.allow_place,
             )
         )
         unseen = [ref for ref in _named_in(decision) if ref not in inspector.found]
@@ -102,21 +98,55 @@ def explain(
             break
         for ref in unseen:
             inspector.inspect(catalogue, ref)
-    newest = catalogue.newest_generation
     return Explanation(
         stream=catalogue.stream,
         decision=decision,
-        next_generation=newest.generation.next() if newest is not None else Generation(1),
+        next_generation=catalogue.next_generation,
         deployed=number,
+        parallelism=settings["parallelism.default"],
+        deployed_parallelism=settings["parallelism.default"],
         keeps=_keeps(catalogue, decision),
         checked={ref.where: said for ref, said in inspector.found.items()},
         warnings=(
-            *_warnings(catalogue, decision),
+            *_warnings(catalogue, decision, inspector.damaged),
+            *_left_there(catalogue, decision, deployed),
             *_finished(store, catalogue, decision),
             *_ended(decision, inspector.ended, deployed),
         ),
         state_bytes=inspector.state_bytes.get(decision.snapshot, 0) if isinstance(decision, RestoreFrom) else 0,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Misfits:
+    """Why snapshots do not fit what is deployed, and what of those that do is left behind."""
+
+    catalogue: Catalogue
+    deployed: Deployed
+    shape: JobShape
+    question: Question
+    committed: Set[CheckpointId] | None
+    """None: all groups will be, before it is restored."""
+    non_restored: dict[SnapshotRef, tuple[VertexUid, ...]] = field(default_factory=dict)
+
+    def __call__(self, ref: SnapshotRef, metadata: SnapshotMetadata) -> str | None:
+        if ref.foreign and any(source.kind == _KEPT_BY_ITS_STREAM for source in metadata.sources.values()):
+            return "what its socket has sent is in a log of the stream that took it"
+        moves = moved_since(self.catalogue, ref, self.deployed)
+        found = fit(as_brought(metadata, ref), self.shape, self.committed, moves)
+        left = tuple(sorted(found.non_restored))
+        allowed = left if self.question.allow_non_restored_state else _left_behind(self.catalogue, ref)
+        refusal = found.refusal(allowed)
+        if refusal is None and left:
+            self.non_restored[ref] = left
+        return str(refusal) if refusal is not None else None
+
+
+def misfits_of(
+    catalogue: Catalogue, deployed: Deployed, question: Question, *, committed: Set[CheckpointId] | None
+) -> Misfits:
+    shape = JobShape.of(deployed.plan, Settings(deployed.settings))
+    return Misfits(catalogue=catalogue, deployed=deployed, shape=shape, question=question, committed=committed)
 
 
 def _keeps(catalogue: Catalogue, decision: RestoreDecision) -> CheckpointId | None:
@@ -163,7 +193,7 @@ class Inspector:
         """Note whether `ref` is good or why it is not. Raises StorageError if the storage itself cannot be read."""
         try:
             path = f"{ref.folder}/{METADATA}"
-            metadata = decode_metadata(ref.store(self._store).read(path), ref, path)
+            metadata = self._metadata(ref)
             if not ref.foreign and (metadata.stream != catalogue.stream or metadata.id != ref.id):
                 self._damage(ref, f"{path} belongs to snapshot {metadata.id} of stream {metadata.stream}")
                 return
@@ -177,6 +207,14 @@ class Inspector:
             self.ended[ref] = frozenset(ended)
         except (CorruptObject, ObjectMissing) as error:
             self._damage(ref, error.what)
+
+    def misfit(self, ref: SnapshotRef) -> str | None:
+        """Why it does not fit, whether its files are good or not. Raises CorruptObject or ObjectMissing."""
+        return self._misfit(ref, self._metadata(ref))
+
+    def _metadata(self, ref: SnapshotRef) -> SnapshotMetadata:
+        path = f"{ref.folder}/{METADATA}"
+        return decode_metadata(ref.store(self._store).read(path), ref, path)
 
     def _damage(self, ref: SnapshotRef, why: str) -> None:
         self.found[ref] = self.damaged[ref] = why
@@ -219,25 +257,45 @@ def _named_in(decision: RestoreDecision) -> tuple[SnapshotRef, ...]:
     return decision.alternatives[:_ALTERNATIVES_CHECKED] if isinstance(decision, Refuse) else ()
 
 
-def _warnings(catalogue: Catalogue, decision: RestoreDecision) -> tuple[str, ...]:
+def _warnings(catalogue: Catalogue, decision: RestoreDecision, damaged: Mapping[SnapshotRef, str]) -> tuple[str, ...]:
     """What a person should hear even if it was asked for."""
     found = []
     if isinstance(decision, RestoreFrom) and decision.reason.startswith("falling back"):
-        found.append(f"{decision.reason}: {'; '.join(f'{r.snapshot}: {r.why}' for r in decision.rejected)}")
+        bad = [r for r in decision.rejected if r.snapshot in damaged or not catalogue.is_retained(r.snapshot)]
+        found.append(f"{decision.reason}: {'; '.join(f'{r.snapshot}: {r.why}' for r in bad)}")
     if isinstance(decision, RestoreFrom) and decision.non_restored:
         found.append(f"what {decision.snapshot} has of {', '.join(decision.non_restored)} is NOT restored, and lost")
     if isinstance(decision, RestoreFrom) and decision.claim_mode is ClaimMode.CLAIM:
         found.append(f"{decision.snapshot} becomes the stream's: newer checkpoints subsume it, and delete it")
+    if isinstance(decision, RestoreFrom) and decision.place_allowed:
+        found.append(f"{decision.snapshot.where} is allowed for this once, whatever the settings say of places")
     certain = [r.sink for r in decision.rollbacks if r.action is Rollback.DUPLICATES]
     if certain and not isinstance(decision, Refuse):
-        found.append(f"the sinks {', '.join(certain)} will hold duplicates: what they published cannot be taken back")
+        found.append(f"{_sinks(certain)} will hold duplicates: what was published cannot be taken back")
     taken = [r.sink for r in decision.rollbacks if r.action is Rollback.RETRACT]
     if taken and not isinstance(decision, Refuse):
         what = "since then " if isinstance(decision, RestoreFrom) else ""
-        found.append(f"what the sinks {', '.join(taken)} have published {what}is taken back")
+        has = "has" if len(taken) == 1 else "have"
+        found.append(f"what {_sinks(taken)} {has} published {what}is taken back")
     if catalogue.snapshots and not isinstance(decision, (RestoreFrom, Refuse)):
-        found.append(f"state is left behind: {len(catalogue.snapshots)} retained snapshots are not used")
+        unused = counted(len(catalogue.snapshots), "retained snapshot is", "retained snapshots are")
+        found.append(f"state is left behind: {unused} not used")
     return tuple(found)
+
+
+def _left_there(catalogue: Catalogue, decision: RestoreDecision, deployed: Deployed) -> tuple[str, ...]:
+    """What sinks published before they were given another place."""
+    if isinstance(decision, Refuse):
+        return ()
+    moves = moved_since(catalogue, None, deployed).sinks
+    return tuple(
+        f"sink {uid} wrote to {move.before} and writes to {move.now} now: what it published there stays there"
+        for uid, move in sorted(moves.items())
+    )
+
+
+def _sinks(uids: list[VertexUid]) -> str:
+    return f"{'sink' if len(uids) == 1 else 'sinks'} {', '.join(uids)}"
 
 
 def _finished(store: ObjectStore, catalogue: Catalogue, decision: RestoreDecision) -> tuple[str, ...]:
@@ -268,69 +326,3 @@ def _ended(
         return ()
     told = f"of the sources {', '.join(bounded)} nothing more is read: they had ended in {decision.snapshot}"
     return (f"{told}, so the stream ends once its steps have finished" if len(bounded) == len(sources) else told,)
-
-
-def as_text(explanation: Explanation) -> str:
-    """The explanation for people."""
-    decision = explanation.decision
-    lines = [f"stream {explanation.stream}, next generation {explanation.next_generation}"]
-    match decision:
-        case RestoreFrom(snapshot, reason):
-            lines += [f"would restore {snapshot} of generation {snapshot.generation}", f"  because: {reason}"]
-            lines.append(f"  checked: {explanation.checked.get(snapshot.where, 'not looked at')}")
-        case Refuse(reason):
-            lines += ["would refuse to start", f"  because: {reason}"]
-        case _:
-            lines += ["would start without state", f"  because: {decision.reason}"]
-    if decision.rejected:
-        lines.append("not taken:")
-        lines += [f"  {rejected.snapshot}: {rejected.why}" for rejected in decision.rejected]
-    if isinstance(decision, Refuse):
-        lines += _alternatives(decision, explanation.checked)
-    if decision.rollbacks:
-        lines.append("what sinks published since then:")
-        lines += [f"  {_rollback(rollback)}" for rollback in decision.rollbacks]
-    if not isinstance(decision, Refuse):
-        lines.append(_prediction(explanation))
-    lines += [f"warning: {warning}" for warning in explanation.warnings]
-    return "\n".join(lines)
-
-
-def _prediction(explanation: Explanation) -> str:
-    found = explanation.prediction
-    if found is None:
-        return "how long it would take: no start was measured yet that tells"
-    return (
-        f"would take about {took(found.expected_ms)} from its claim to running: redeploy {took(found.redeploy_ms)}, "
-        f"load state {took(found.load_state_ms)} ({size(found.state_bytes)}), "
-        f"reset source {took(found.reset_source_ms)}, reset sink {took(found.reset_sink_ms)}\n"
-        f"  it rests on {found.launches} launches and {found.rests_on - found.launches} restarts in a driver: medians "
-        "(redeploy: of the launches), and for the state what a byte has taken"
-    )
-
-
-def _alternatives(decision: Refuse, checked: Mapping[str, str]) -> list[str]:
-    """What could be named instead, whether it is good, and what it would cost."""
-    costs = {cost.snapshot.id: cost.rollbacks for cost in decision.costs}
-    lines = ["could be restored instead (restore --from ID):"] if decision.alternatives else []
-    for ref in decision.alternatives:
-        lines.append(f"  {ref}: {checked.get(ref.where, 'not looked at')}")
-        lines += [f"    {_rollback(rollback)}" for rollback in costs.get(ref.id, ())]
-    return lines
-
-
-def _rollback(rollback: SinkRollback) -> str:
-    return f"{rollback.sink}: {_ROLLBACK_TEXT[rollback.action]} ({_groups(rollback.groups)})"
-
-
-_ROLLBACK_TEXT = {
-    Rollback.RETRACT: "is taken back",
-    Rollback.OVERWRITE: "stays until it is overwritten by the same keys",
-    Rollback.DUPLICATES: "stays, and will be published again: duplicates for certain",
-}
-
-
-def _groups(groups: tuple[CheckpointId, ...]) -> str:
-    if len(groups) == 1:
-        return f"of checkpoint {groups[0]}"
-    return f"of checkpoints {groups[0]} to {groups[-1]}, {len(groups)} in all"

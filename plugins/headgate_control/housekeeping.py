@@ -8,7 +8,7 @@ from pathlib import Path
 
 from headgate_contract.catalogue import Catalogue
 from headgate_contract.errors import StorageError
-from headgate_contract.heartbeats import read_heartbeat
+from headgate_contract.heartbeats import HEARTBEATS_KEPT, read_heartbeat
 from headgate_contract.process import this_host
 from headgate_contract.records import GenerationStarted
 from headgate_contract.store import ObjectStore
@@ -17,12 +17,11 @@ from headgate_control.processes import sign_of
 
 LOG = logging.getLogger(__name__)
 LOGS_KEPT = 5
-_LOOKED_AT = 20
 
 
 def tidy(store: ObjectStore, before: Catalogue) -> None:
     """Remove the working state of the generations `before` a launch, all of it where logs are old. Never fails one."""
-    earlier = before.generations[-_LOOKED_AT:]
+    earlier = before.generations[-HEARTBEATS_KEPT:]
     for age, start in enumerate(reversed(earlier), start=1):
         folder = Path(start.log).parent
         if start.host != this_host() or not _is_own(folder, start) or not folder.is_dir():

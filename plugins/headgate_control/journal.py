@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,6 +36,8 @@ class Journal:
     """The history of the streams of one root."""
 
     store: ObjectStore
+    newest_known: Callable[[StreamName], int] = lambda stream: 0
+    """Where in the log of a stream its events belong."""
 
     @contextmanager
     def action(
@@ -69,5 +71,6 @@ class Journal:
             generation=note.generation,
             text=note.text,
             details=note.details,
+            slot=self.newest_known(stream),
         )
         record_event(self.store, stream, event)

@@ -23,15 +23,16 @@ from headgate_contract.heartbeats import (
     write_heartbeat,
 )
 from headgate_contract.ids import Generation, StreamName
+from headgate_contract.modes import make_private
 from headgate_contract.paths import StreamPaths
 from headgate_contract.process import identify, identity_here
 from headgate_contract.records import Deployed, GenerationStarted
+from headgate_contract.root_store import RootStore
 from headgate_contract.settings import Settings
-from headgate_contract.store import ObjectStore
 from headgate_control.deploy import Programs
 from headgate_control.journal import now_ms
 from headgate_control.logs import root_cause, tail
-from headgate_control.processes import kill_group, terminate, wait_gone
+from headgate_control.processes import LAUNCH_VARIABLE, kill_group, terminate, wait_gone
 
 LOG = logging.getLogger(__name__)
 LOG_NAME = "driver.log"
@@ -49,6 +50,8 @@ class Place:
 
     launch: str
     work: Path
+    root: str
+    """The id of the root that it is for."""
 
     @property
     def log(self) -> Path:
@@ -70,33 +73,37 @@ class Driver:
 class Launcher:
     """Starts the drivers of one root."""
 
-    store: ObjectStore
+    store: RootStore
     programs: Programs
     environment: Mapping[str, str]
     work: str | None
     """$HEADGATE_WORK of the launcher."""
 
     def place(self, stream: StreamName, generation: Generation, deployed: Deployed) -> Place:
-        """A folder that no other launch has ever had: one root's generation 3 is not another root's."""
+        """A folder that no other launch has ever had: one root's generation 3 is not another root's.
+
+        Raises NotARoot: before anything is claimed there.
+        """
+        root = self.store.identity().id
         launch = uuid.uuid4().hex
         chosen = Settings(deployed.settings)["headgate.work-dir"] or self.work or "~/.local/state/headgate"
         base = Path(deployed.directory) / Path(chosen).expanduser()
-        return Place(launch, base / stream / f"g{generation}-{launch[:8]}")
+        return Place(launch, base / stream / f"g{generation}-{launch[:8]}", root)
 
     def start(self, started: GenerationStarted, stream: StreamName, deployed: Deployed, place: Place) -> Driver:
         """Start the driver of the claimed generation. Raises LaunchFailed if the system refuses."""
         reap()
         heartbeat = StreamPaths(stream).heartbeat(started.generation)
         self.store.delete(heartbeat)  # left of a stream of this name whose folder somebody removed
-        command = [*self.programs.driver, "--root", self.store.url, "--stream", stream]
+        command = [*self.programs.driver, "--root", self.store.url, "--root-id", place.root, "--stream", stream]
         command += ["--generation", str(started.generation), "--launch", started.launch, "--work", str(place.work)]
         try:
-            place.work.mkdir(parents=True, exist_ok=True)
+            make_private(place.work, place.work.parent.parent)
             with place.log.open("ab") as log:
                 process = subprocess.Popen(
                     command,
                     cwd=deployed.directory,
-                    env=dict(self.environment),
+                    env={**self.environment, LAUNCH_VARIABLE: started.launch},
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
@@ -113,7 +120,7 @@ class Launcher:
         first = _first_heartbeat(stream, started.generation, place.log, interval, identity)
         # Created, not replaced: the driver may have spoken already.
         try:
-            self.store.create(heartbeat, wire.encode("heartbeat", first))
+            self.store.create(heartbeat, wire.encode("heartbeat", first, heartbeat))
         except StorageError as error:  # the driver is on its way, and speaks for itself
             LOG.warning("cannot write %s: %s", heartbeat, error)
         return Driver(process, identity, stream, started.generation, place.log)

@@ -47,6 +47,10 @@ _OF_STATE = {
 }
 
 
+_ENDING_S = 300
+"""How long a driver may take to end what has stood still for too long, or itself: more than it ever should."""
+
+
 def confirm_after_s(settings: Settings) -> float:
     """For how long a silent heartbeat must be watched until its silence counts: two of its intervals."""
     seconds: float = settings["heartbeat.interval"].seconds
@@ -58,14 +62,11 @@ def judge(facts: LivenessFacts) -> Judgement:
     newest = facts.catalogue.newest_generation
     if newest is None:
         return Judgement(Condition.NEVER_STARTED, "it was never started")
-    stopped = facts.catalogue.stopped
-    if stopped is not None:
-        return Judgement(Condition.STOPPED, f"generation {newest.generation} stopped in good order: {stopped.reason}")
-    ended = _ended(facts, newest)
+    ended = _ended_in_the_log(facts.catalogue, newest) or _ended(facts, newest)
     if ended is not None:
         return ended
     allowed = _allowed_silence_s(facts)
-    silent = facts.claimed_age_s if facts.seen is None else facts.seen.age_s
+    silent = _silence_s(facts)
     if silent > allowed:
         return _silent(facts, silent, allowed, newest)
     beat = facts.seen.heartbeat if facts.seen is not None else None
@@ -73,8 +74,22 @@ def judge(facts: LivenessFacts) -> Judgement:
         return Judgement(Condition.LAUNCHED, f"generation {newest.generation} has given no sign of life yet")
     if beat is None:
         return Judgement(Condition.SILENT, f"the heartbeat cannot be read: {facts.seen.fault}")
-    why = f" ({beat.cause})" if beat.cause else ""
-    return Judgement(_OF_STATE[beat.state], f"generation {newest.generation} is {beat.state.value}{why}")
+    why = f"generation {newest.generation} is {beat.state.value}{f' ({beat.cause})' if beat.cause else ''}"
+    worst = max(beat.standing, key=lambda each: each.overdue_ms, default=None)
+    if worst is not None and worst.overdue_ms > 1000 * _ENDING_S:
+        return _gone(facts, f"{why} and was to end itself, but has not: no progress: {worst}")
+    still = f", but makes no progress: {beat.standing[0]}" if beat.standing else ""
+    return Judgement(_OF_STATE[beat.state], f"{why}{still}")
+
+
+def _ended_in_the_log(catalogue: Catalogue, newest: GenerationStarted) -> Judgement | None:
+    stopped, repaired = catalogue.stopped, catalogue.repaired
+    if stopped is not None:
+        return Judgement(Condition.STOPPED, f"generation {newest.generation} stopped in good order: {stopped.reason}")
+    if repaired is not None:
+        why = f"generation {newest.generation} ended with a repair of its log by {repaired.by}: {repaired.reason}"
+        return Judgement(Condition.STOPPED, why)
+    return None
 
 
 def _ended(facts: LivenessFacts, newest: GenerationStarted) -> Judgement | None:
@@ -100,6 +115,13 @@ def _gone(facts: LivenessFacts, why: str) -> Judgement:
     if wanted is not None:
         return Judgement(Condition.STOPPED, f"{why}; {wanted.by} wanted it stopped, so it is not restarted")
     return Judgement(Condition.LOST, why)
+
+
+def _silence_s(facts: LivenessFacts) -> float:
+    """What is damaged is no sign of life, however new: it counts for how long nothing else was seen."""
+    if facts.seen is None:
+        return facts.claimed_age_s
+    return facts.seen.age_s if facts.seen.is_sign else max(facts.seen.age_s, facts.watched_s)
 
 
 def _allowed_silence_s(facts: LivenessFacts) -> float:

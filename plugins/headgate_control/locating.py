@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import quote
 
 from headgate_contract.catalogue import Catalogue
 from headgate_contract.errors import BadInput, ObjectMissing, RestoreRefused, SnapshotUnknown
 from headgate_contract.ids import CheckpointId, SavepointName
-from headgate_contract.paths import METADATA, checked_url, directory_url, snapshot_at
+from headgate_contract.paths import METADATA, checked_url, directory_url, path_url, snapshot_at
+from headgate_contract.places import Places
 from headgate_contract.restore import ClaimMode, Located
 from headgate_contract.snapshot import SnapshotRef, read_metadata
-from headgate_contract.store import ObjectStore
+from headgate_contract.store import ObjectStore, local_folder
 from headgate_contract.wire import sha256
 
 
@@ -30,18 +32,21 @@ def claim_mode_named(text: str) -> ClaimMode:
         raise BadInput(f"the claim mode is {text!r}", hint="allowed are no-claim, claim") from None
 
 
-def locate(store: ObjectStore, catalogue: Catalogue, place: Located) -> SnapshotRef:
+def locate(store: ObjectStore, catalogue: Catalogue, place: Located, places: Places | None) -> SnapshotRef:
     """The snapshot that lies there. Raises SnapshotUnknown, naming the place, if there is none.
+
+    Nothing is opened that `places` do not allow (None: somebody has allowed this one), but for what this stream has
+    written there itself. A link below the root may lead anywhere, so what is there is judged as well.
 
     One that this stream completed itself is the same wherever it was copied to. Any other is given a number of its own
     here, above all that were given: its own would mean another snapshot in this log. It keeps that number for as
     long as it lies there.
     """
     location, folder = snapshot_at(_url(place.url, store.url))
-    if f"{location}/".startswith(f"{store.url}/"):
-        root, folder = None, f"{location}/{folder}".removeprefix(f"{store.url}/")
-    else:
-        root = location
+    below = _below_root(store, location, folder)
+    root, folder = (location, folder) if below is None else (None, below)
+    if places is not None and not any((own.location, own.folder) == (root, folder) for own in catalogue.completed):
+        places.check_snapshot(store.url if root is None else root, folder)
     where = f"{folder}/{METADATA}"
     try:
         data = (store if root is None else store.elsewhere(root)).read(where)
@@ -57,10 +62,13 @@ def locate(store: ObjectStore, catalogue: Catalogue, place: Located) -> Snapshot
             return replace(own, location=root, folder=folder)
     may_be_own = metadata.stream == catalogue.stream and catalogue.generation(metadata.generation) is not None
     if may_be_own and not _was_foreign(catalogue, sha256(data)):
+        why = "does not tell of it: it was never completed, or is of another stream of that name"
+        told = any(own.id == metadata.id for own in catalogue.completed)
+        if not told and metadata.id in catalogue.ids_of(metadata.generation):
+            why = "cannot tell any more whether it is its own: that was retired long ago, and its entry was folded"
         raise RestoreRefused(
-            f"{place.url} is snapshot {metadata.id} of a stream {metadata.stream}, and the log of this one does not "
-            "tell of it: it was never completed, or is of another stream of that name",
-            hint="deploy the job under another name, and restore it there",
+            f"{place.url} is snapshot {metadata.id} of a stream {metadata.stream}, and the log of this one {why}",
+            hint="deploy the job under another name, with other folders for its sinks, and restore it there",
         )
     brought = SnapshotRef(
         catalogue.next_checkpoint,
@@ -84,16 +92,34 @@ def _was_foreign(catalogue: Catalogue, metadata_sha256: str) -> bool:
     return any(base.foreign and base.metadata_sha256 == metadata_sha256 for base in catalogue.restored)
 
 
-def absolute_directory(text: str) -> str:
-    """The URL of a directory that a person names: a relative path is meant from here. Raises BadInput."""
+def _below_root(store: ObjectStore, location: str, folder: str) -> str | None:
+    """`folder` of `location`, as the root's store would open it, or None when its name is not below the root's."""
+    if store.local is not None and location.startswith("file:"):
+        path = local_folder(location) / folder
+        return str(path.relative_to(store.local)) if store.local in path.parents else None
+    above = f"{store.url}/"
+    return f"{location}/{folder}".removeprefix(above) if f"{location}/".startswith(above) else None
+
+
+def absolute_directory(text: str | None) -> str | None:
+    """The URL of a directory that a person names, or none: a relative path is meant from here. Raises BadInput."""
+    if text is None:
+        return None
     if not text.strip():
         raise BadInput("no directory is named", hint="write a URL or a path, or leave it out")
-    return directory_url(text if "://" in text else str(Path(text).expanduser().absolute()))
+    return directory_url(text if "://" in text else str(_absolute(text)))
 
 
 def _url(text: str, root: str) -> str:
     if "://" in text:
         return checked_url(text)
     if text.startswith(("/", "./", "../", "~")):
-        return checked_url(f"file://{Path(text).expanduser().absolute().resolve()}")
-    return f"{root}/{text}"
+        return checked_url(path_url(str(_absolute(text).resolve())))
+    return f"{root}/{quote(text) if root.startswith('file:') else text}"
+
+
+def _absolute(text: str) -> Path:
+    try:
+        return Path(text).expanduser().absolute()
+    except RuntimeError as error:  # ~somebody
+        raise BadInput(f"{text!r} is no path here: {error}", hint="write the path from / on") from None

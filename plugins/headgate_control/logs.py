@@ -24,8 +24,12 @@ def log_of(catalogue: Catalogue, generation: Generation | None, lines: int) -> L
     """The end of a generation's log, by default the newest's. Raises NotFound if it is not on this host."""
     start = catalogue.newest_generation if generation is None else catalogue.generation(generation)
     if start is None:
-        which = "it was never started" if generation is None else f"it has no generation {generation}"
-        raise NotFound(f"stream {catalogue.stream} has no such log: {which}")
+        newest = catalogue.newest_generation
+        if newest is None:
+            raise NotFound(f"stream {catalogue.stream} has no log: it was never started")
+        raise NotFound(
+            f"stream {catalogue.stream} has no generation {generation}", hint=f"its newest is {newest.generation}"
+        )
     path = Path(start.log)
     if start.host != this_host() or not rotated(path):
         raise NotFound(

@@ -6,14 +6,15 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headgate_contract.heartbeats import ProcessIdentity, Progress, StreamState
-from headgate_contract.ids import CheckpointId, Generation, StreamName
+from headgate_contract.heartbeats import ProcessIdentity, Progress, Standing, StreamState
+from headgate_contract.ids import CheckpointId, Generation, SlotNumber, StreamName
 from headgate_contract.mailbox import Answer, Request
 from headgate_contract.records import StopWanted
 from headgate_contract.restart import RestartVerdict
 from headgate_contract.restore import RestoreDecision, RestoreFrom, StartFresh
 from headgate_contract.snapshot import SnapshotRef
 from headgate_control.measured import Prediction
+from headgate_control.sharing import Sharing
 
 
 class Condition(enum.Enum):
@@ -93,6 +94,8 @@ class StreamStatus:
     cause: str | None = None
     """Why the driver failed, in its own words."""
     progress: Progress | None = None
+    standing: tuple[Standing, ...] = ()
+    """What has not moved for a while, in the driver's own words, the one that is nearest to its end first."""
     restarts: int = 0
     """How often the newest generation has gone on after a failure, inside its driver."""
     last_failure: str | None = None
@@ -100,11 +103,15 @@ class StreamStatus:
     lost: Lost | None = None
     stop_wanted: StopWanted | None = None
     newest_snapshot: SnapshotRef | None = None
+    current_age_s: float | None = None
+    """How long ago the newest checkpoint had everything (`progress.current`), by the storage's own clock."""
     snapshots: int = 0
     deployed: int | None = None
     """The number of the newest *deployed* decision."""
     running_deployed: int | None = None
     """The number of the *deployed* decision that the newest generation runs."""
+    parallelism: int | None = None
+    """How many subtasks each stateful vertex of the newest generation has."""
 
     @property
     def live(self) -> bool:
@@ -123,6 +130,8 @@ class Launched:
     log: str
     state: StreamState
     """LAUNCHED, or RUNNING if the launch was waited for."""
+    stopped_with: CheckpointId | None = None
+    """The snapshot that a restore has taken where it stopped the stream."""
     warnings: tuple[str, ...] = ()
 
 
@@ -167,13 +176,21 @@ class Explanation:
     next_generation: Generation
     deployed: int
     """The number of the *deployed* decision that would run."""
+    parallelism: int
+    """With how many subtasks it would."""
+    deployed_parallelism: int
+    """How many are deployed: another number, if it was asked about one."""
     keeps: CheckpointId | None = None
     """What the last checkpoint of a life that is stopped for this must not retire."""
     checked: Mapping[str, str] = field(default_factory=dict)
     """What was looked at, by where it lies: `good`, `good (12 of 40 files by length only)`, or why it cannot be."""
     warnings: tuple[str, ...] = ()
+    refused_by_sinks: bool = False
+    """Whether what the sinks hold, or lack, lets no start come to anything; the warnings tell."""
     state_bytes: int = 0
     """The bytes of state that it would load."""
+    sharing: Sharing | None = None
+    """Which of the files of what it would restore other retained snapshots have, too; None if it restores nothing."""
     prediction: Prediction | None = None
     """How long it would take; None while nothing was measured that tells."""
 
@@ -192,3 +209,64 @@ class LogTail:
     host: str
     path: str
     lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An entry of a log that a repair writes something else in the place of."""
+
+    number: SlotNumber
+    was: str
+    """damaged, missing or contradicts."""
+    why: str
+    becomes: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSnapshot:
+    """A snapshot that can be asked for after a repair, and whether it is good."""
+
+    snapshot: SnapshotRef
+    checked: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepairReport:
+    """What a repair would do, or has done."""
+
+    stream: StreamName
+    needed: bool
+    executed: bool
+    repair: str | None
+    """Its id; None if there is nothing to repair."""
+    reason: str
+    slots: tuple[Found, ...]
+    decisions: tuple[Found, ...]
+    kept: tuple[KeptSnapshot, ...]
+    """Newest first."""
+    strangers: tuple[str, ...]
+    """Files that are called as entries are, and can be none."""
+    given_up: tuple[SnapshotRef, ...]
+    """Snapshots that contradict what was there before them."""
+    heartbeats: tuple[str, ...]
+    """Those that cannot be read, and why: no sign of life, and no proof of a generation."""
+    sinks: tuple[str, ...]
+    """What each sink holds, and what the next start shows of it."""
+    deployed: int | None
+    """The number of the newest *deployed* decision that is left."""
+    next_generation: Generation | None
+    next_checkpoint: CheckpointId | None
+    aside: str | None
+    """The folder below the root for what something else is written in the place of."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RootReport:
+    """What putting right the file that says which root this is would do, or has done."""
+
+    root: str
+    needed: bool
+    executed: bool
+    reason: str
+    becomes: str
+    """What is written there; empty if nothing is."""

@@ -6,12 +6,17 @@ import logging
 import os
 import signal
 import time
+from contextlib import suppress
+
+import psutil
 
 from headgate_contract.heartbeats import ProcessIdentity
 from headgate_contract.process import identity_here, started
 from headgate_control.outcomes import ProcessSign
 
 LOG = logging.getLogger(__name__)
+LAUNCH_VARIABLE = "HEADGATE_LAUNCH"
+"""In the environment of a driver and of whatever it starts: whose launch it is."""
 _SPELLINGS = ("ticks:", "lstart:")
 
 
@@ -43,8 +48,42 @@ def _is_hidden(pid: int) -> bool:
 
 
 def kill_group(identity: ProcessIdentity) -> bool:
-    """KILL the process group that `identity` leads on this host; False if that process is not (or no longer) here."""
-    return _send(identity, signal.SIGKILL, to_group=True)
+    """KILL what `identity` leads on this host, groups of its own within it too, as Python workers have one; those that
+    are stopped end as well. False if that process is not (or no longer) here."""
+    led = _led_by(identity.pid)  # before its leader is gone, by whom they are known
+    if not _send(identity, signal.SIGKILL, to_group=True):
+        return False
+    for process in led:
+        with suppress(psutil.Error):
+            process.kill()
+    return True
+
+
+def kill_left_by(identity: ProcessIdentity, launch: str) -> int:
+    """KILL what a driver that is gone has left on this host; how many. What is stopped does not end by itself.
+
+    They are of its session, whose number no other process can have as long as one of them lives, and carry its launch.
+    """
+    if sign_of(identity) is not ProcessSign.GONE:
+        return 0
+    killed = 0
+    for process in _led_by(identity.pid):
+        with suppress(psutil.Error):
+            if process.environ().get(LAUNCH_VARIABLE) == launch:
+                LOG.warning("%s is killed: its driver, process %d, is gone", process, identity.pid)
+                process.kill()
+                killed += 1
+    return killed
+
+
+def _led_by(pid: int) -> list[psutil.Process]:
+    """The other processes of the session that `pid` leads, if it leads one."""
+    found = []
+    for other in psutil.pids():
+        with suppress(OSError, psutil.Error):
+            if other != pid and os.getsid(other) == pid:
+                found.append(psutil.Process(other))
+    return found
 
 
 def terminate(identity: ProcessIdentity, grace_s: float) -> bool:

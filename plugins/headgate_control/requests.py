@@ -20,7 +20,9 @@ from headgate_contract.errors import (
 )
 from headgate_contract.ids import RequestId, SavepointName, StreamName
 from headgate_contract.mailbox import Answer, Mailbox, Outcome, Request, RequestKind
+from headgate_contract.places import Places
 from headgate_contract.records import SnapshotCompleted, Stopped
+from headgate_contract.snapshot import SnapshotRef
 from headgate_contract.store import ObjectStore
 from headgate_control.catalogues import Catalogues
 from headgate_control.journal import now_ms
@@ -29,6 +31,7 @@ from headgate_control.status import Observer, settings_of_newest
 from headgate_control.telling import not_running
 
 _POLL_S = 0.15
+_TARGET = "target_directory"
 _LOOK_EVERY_S = 1.0
 _UNANSWERED_S = 2.0
 """For how long an answer may be late after its driver has gone: the storage may show it later than the end."""
@@ -62,6 +65,8 @@ class Requests:
         status, catalogue = self.observer.look(stream, confirm=settled is None and not anyhow)
         if settled is None and not status.live and not anyhow:
             raise StreamNotRunning(not_running(status), hint=f"`headgate start {stream}` starts it")
+        if settled is None and not anyhow:
+            self.check_target(catalogue, (args or {}).get(_TARGET))
         if settled is None and kind is RequestKind.SAVEPOINT:
             _check_name_free(catalogue, (args or {}).get("name"))
         return mailbox.ask(
@@ -75,6 +80,15 @@ class Requests:
                 at_ms=now_ms(),
             )
         )
+
+    def check_target(self, catalogue: Catalogue, target: object) -> None:
+        """Raise BadInput unless the stream's driver may write a savepoint there: it looks again, by its settings."""
+        if isinstance(target, str):
+            Places.of(self.store.url, settings_of_newest(catalogue)).check_target(target)
+
+    def is_asked(self, stream: StreamName, id: RequestId) -> bool:
+        """Whether it was asked for, and has not failed since."""
+        return Mailbox(self.store, stream).request(self.current(stream, id)) is not None
 
     def answer(self, stream: StreamName, id: RequestId) -> Answer | None:
         """The answer; one that the log gives counts, even if the driver died before it could write it."""
@@ -101,13 +115,24 @@ class Requests:
                 return _accepted(stream, answer)
             if told is None and dead_since is not None and now - dead_since >= _UNANSWERED_S:
                 status = self.observer.status(stream)
-                raise RequestFailed(f"request {id} was not answered: {not_running(status)}")
+                raise RequestFailed(f"request {id} was not answered: {not_running(status)}{self.behind(stream, id)}")
             if now - begun > timeout_s:
                 raise RequestTimedOut(
-                    f"stream {stream} has not answered request {id} within {timeout_s:g} s",
+                    f"stream {stream} has not answered request {id} within {timeout_s:g} s{self.behind(stream, id)}",
                     hint="it may still do so: repeat with the same --id to go on waiting",
                 )
             time.sleep(_POLL_S)
+
+    def taken_for(self, stream: StreamName, id: RequestId) -> SnapshotRef | None:
+        """The snapshot that was completed for a request, whatever has become of the request behind it."""
+        slots = [slot.record for slot in self.catalogues.read(stream).slots]
+        taken = [each.snapshot for each in slots if isinstance(each, SnapshotCompleted) and each.request == id]
+        return taken[-1] if taken else None
+
+    def behind(self, stream: StreamName, id: RequestId) -> str:
+        """What a failure is told with, if it came behind a snapshot that is complete: that, and its place."""
+        taken = self.taken_for(stream, id)
+        return f"; {taken.told}" if taken is not None else ""
 
     def patience(self, catalogue: Catalogue) -> Duration:
         """How long a request that takes a snapshot may take."""
@@ -136,16 +161,23 @@ def made_up_id(kind: RequestKind) -> RequestId:
     return RequestId(f"{kind.value}-{_now_text()}-{uuid.uuid4().hex[:6]}")
 
 
-def made_up_name() -> SavepointName:
-    """A savepoint's name, if nobody gave one."""
-    return SavepointName(f"sp-{_now_text()}-{uuid.uuid4().hex[:4]}")
+def savepoint_name(wanted: bool | str) -> SavepointName | None:
+    """A savepoint's name: what a person gave, one made up if he only wants it, none if he does not.
+
+    Raises InvalidName for mere digits: those name a snapshot by its id.
+    """
+    if not isinstance(wanted, str):
+        return SavepointName(f"sp-{_now_text()}-{uuid.uuid4().hex[:4]}") if wanted else None
+    if wanted.isdecimal():
+        raise InvalidName(
+            f"{wanted!r} is no name for a savepoint", hint="digits alone are a snapshot's id: add a letter"
+        )
+    return SavepointName(wanted)
 
 
-def chosen_name(text: str) -> SavepointName:
-    """A savepoint's name that a person gave. Raises InvalidName for mere digits: those name a snapshot by its id."""
-    if text.isdecimal():
-        raise InvalidName(f"{text!r} is no name for a savepoint", hint="digits alone are a snapshot's id: add a letter")
-    return SavepointName(text)
+def in_directory(target: str | None) -> dict[str, object]:
+    """What a request that takes a savepoint says of where to."""
+    return {} if target is None else {_TARGET: target}
 
 
 def _now_text() -> str:

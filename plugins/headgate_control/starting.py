@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from headgate_contract.catalogue import Catalogue
+from headgate_contract.credentials import masked
 from headgate_contract.errors import (
     BadInput,
     Conflict,
@@ -23,7 +24,7 @@ from headgate_contract.restart import GiveUp
 from headgate_contract.restore import Named, Newest, Refuse, RestoreFrom
 from headgate_contract.store import ObjectStore
 from headgate_control.catalogues import Catalogues
-from headgate_control.deploy import check_unchanged, is_unchanged
+from headgate_control.deploy import check_unchanged, is_same, is_unchanged
 from headgate_control.explain import Question, explain
 from headgate_control.housekeeping import tidy
 from headgate_control.journal import Journal, Note, now_ms
@@ -35,7 +36,7 @@ from headgate_control.outcomes import (
     NotNeeded,
     StreamStatus,
 )
-from headgate_control.processes import kill_group
+from headgate_control.processes import kill_group, kill_left_by
 from headgate_control.status import Observer
 from headgate_control.telling import who_runs
 
@@ -74,24 +75,24 @@ class Starter:
     launcher: Launcher
     journal: Journal
 
-    def start(self, stream: StreamName, order: Order, what: str = "start") -> Launched:
-        """Start `stream` because a person wants it. Raises StreamRunning, RestoreRefused, LaunchFailed."""
-        if self.store.url.startswith("memory://"):
-            raise BadInput(
-                f"the root {self.store.url} lives in this process only: no driver could see it",
-                hint="use a folder or s3://",
-            )
+    def start(
+        self, stream: StreamName, order: Order, what: str = "start", *, as_it_ran: Generation | None = None
+    ) -> Launched:
+        """Start `stream` because a person wants it. Raises StreamRunning, RestoreRefused, LaunchFailed.
+
+        `as_it_ran`: not what is deployed now, but what that generation was.
+        """
         self.store.check_writable()
         self.catalogues.read(stream)
         with self.journal.action(stream, what, order.by) as note:
-            claimed = self._claim_start(stream, order, note)
+            claimed = self._claim_start(stream, order, note, as_it_ran)
             try:
                 return self._launch(stream, claimed, order)
             except LaunchInProgress:
                 raise
             except LaunchFailed as error:
                 # Its caller was told that it failed: nothing may come up behind his back.
-                self._give_up(stream, claimed.record.generation, order.by, error)
+                self.give_up(stream, claimed.record.generation, order.by, error)
                 raise
 
     def recover(self, stream: StreamName, order: Order) -> Launched | NotNeeded:
@@ -106,15 +107,14 @@ class Starter:
         if lost.due_in_s > 0:
             return _not_needed(status, f"{lost.reason}; restart due in {lost.due_in_s:.1f} s", retry_in_s=lost.due_in_s)
         try:
-            number, deployed, warnings = self._deployed_for_recovery(catalogue)
-            explanation = explain(self.store, catalogue, number, deployed, order.question)
-            check_restorable(explanation, order.question)
+            number, deployed, warnings = self._what_starts(catalogue, lost.generation)
+            explanation = self._decided(catalogue, number, deployed, order.question)
             claimed = self._claim(catalogue, explanation, deployed, order, lost.generation, warnings)
         except SlotTaken:
             return self._beaten(stream, lost.generation)
         except (RestoreRefused, Conflict, BadInput) as error:  # waiting mends none of these
             with self.journal.action(stream, "recover", order.by, text=lost.reason):
-                self._give_up(stream, lost.generation, order.by, error)
+                self.give_up(stream, lost.generation, order.by, error)
                 raise
         with self.journal.action(stream, "recover", order.by, {"replaces": lost.generation}, lost.reason) as note:
             note.generation, note.text = claimed.record.generation, claimed.record.decision.reason
@@ -123,24 +123,34 @@ class Starter:
                 return self._withdraw(stream, claimed, wish, lost.generation)
             return self._launch(stream, claimed, order)
 
-    def _claim_start(self, stream: StreamName, order: Order, note: Note) -> _Claimed:
+    def _claim_start(self, stream: StreamName, order: Order, note: Note, as_it_ran: Generation | None) -> _Claimed:
         for _ in range(_CLAIMS):
             status, catalogue = self.observer.look(stream, confirm=True)
             if status.live:
                 raise StreamRunning(
                     f"stream {stream} runs already: {who_runs(status)}", hint=f"`headgate stop {stream}` ends it"
                 )
-            number, deployed = self.catalogues.deployed(catalogue)
-            check_unchanged(stream, deployed)
-            explanation = explain(self.store, catalogue, number, deployed, order.question)
-            check_restorable(explanation, order.question)
+            number, deployed, warnings = self._what_starts(catalogue, as_it_ran)
             try:
-                claimed = self._claim(catalogue, explanation, deployed, order, None, ())
+                explanation = self._decided(catalogue, number, deployed, order.question)
+                claimed = self._claim(catalogue, explanation, deployed, order, None, warnings)
             except SlotTaken:
                 continue  # somebody else did something: look again, and say who it was
             note.generation, note.text = claimed.record.generation, claimed.record.decision.reason
             return claimed
         raise Conflict(f"stream {stream}: others kept writing its log", hint=f"look at `headgate status {stream}`")
+
+    def _decided(self, catalogue: Catalogue, number: int, deployed: Deployed, question: Question) -> Explanation:
+        """What to start from. Raises RestoreRefused, but SlotTaken if somebody wrote to the log while it looked."""
+        explanation = explain(self.store, catalogue, number, deployed, question)
+        try:
+            check_restorable(explanation, question)
+        except (RestoreRefused, SnapshotUnknown):
+            now = self.catalogues.read(catalogue.stream)
+            if now.newest_slot != catalogue.newest_slot:
+                raise SlotTaken(f"stream {now.stream}: its log has gone on to slot {now.newest_slot}") from None
+            raise
+        return explanation
 
     def _claim(
         self,
@@ -182,23 +192,28 @@ class Starter:
         return _launched(claimed, driver, state)
 
     def _kill_predecessor(self, before: Catalogue) -> None:
-        """End what is left of the driver before, if it is on this host. It is fenced already: this frees memory."""
+        """End what is left of the driver before, and of what it has started, if it is on this host.
+
+        It is fenced already: this frees memory.
+        """
         newest = before.newest_generation
         if newest is None or before.stopped is not None:
             return
         seen = read_heartbeat(self.store, before.stream, newest.generation)
-        if seen is not None and seen.heartbeat is not None and seen.heartbeat.process is not None:
-            kill_group(seen.heartbeat.process)
+        process = seen.heartbeat.process if seen is not None and seen.heartbeat is not None else None
+        if process is not None and not kill_group(process):
+            kill_left_by(process, newest.launch)
 
-    def _deployed_for_recovery(self, catalogue: Catalogue) -> tuple[int, Deployed, tuple[str, ...]]:
-        """What ran, if its job file is still the same; else what was deployed since, if that is."""
-        newest = catalogue.newest_generation
-        ran = catalogue.deployed_at(newest.deployed) if newest is not None else None
-        if newest is not None and ran is not None and is_unchanged(ran):
-            return newest.deployed, ran, ()
+    def _what_starts(self, catalogue: Catalogue, as_it_ran: Generation | None) -> tuple[int, Deployed, tuple[str, ...]]:
+        """What is deployed; or what that generation was, if its job file is still the same, else what is deployed."""
+        start = catalogue.generation(as_it_ran) if as_it_ran is not None else None
+        ran = catalogue.deployed_at(start.deployed) if start is not None else None
         number, deployed = self.catalogues.deployed(catalogue)
+        if start is not None and ran is not None and is_unchanged(ran):
+            return (number, deployed, ()) if is_same(ran, deployed) else (start.deployed, ran, ())
         check_unchanged(catalogue.stream, deployed)
-        return number, deployed, (f"it runs what was deployed since (decision {number}): the job file has changed",)
+        told = f"stream {catalogue.stream} runs what was deployed since (decision {number}): the job file has changed"
+        return number, deployed, (told,) if as_it_ran is not None else ()
 
     def _beaten(self, stream: StreamName, lost: Generation) -> NotNeeded:
         status, _ = self.observer.look(stream)
@@ -220,8 +235,9 @@ class Starter:
             return self._beaten(stream, lost)
         return _not_needed(self.observer.status(stream), f"{wish.by} wanted the stream stopped meanwhile")
 
-    def _give_up(self, stream: StreamName, generation: Generation, by: str, error: HeadgateError) -> None:
-        wish = StopWanted(generation=generation, by=by, reason=f"{GAVE_UP}{error.what}", at_ms=now_ms())
+    def give_up(self, stream: StreamName, generation: Generation, by: str, error: HeadgateError) -> None:
+        """Nobody restarts that generation, which did not come up."""
+        wish = StopWanted(generation=generation, by=by, reason=f"{GAVE_UP}{masked(error.what)}", at_ms=now_ms())
         self.catalogues.decide(stream, wish)
 
 

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from headgate_contract.catalogue import Catalogue
-from headgate_contract.errors import CorruptObject, HeadgateError, StreamUnknown
-from headgate_contract.heartbeats import Seen, read_heartbeat, read_heartbeats
+from headgate_contract.errors import CorruptObject, HeadgateError, StorageError
+from headgate_contract.heartbeats import Seen, read_heartbeat
 from headgate_contract.ids import Generation, StreamName
 from headgate_contract.mailbox import Mailbox, Outcome
+from headgate_contract.paths import StreamPaths
 from headgate_contract.records import GenerationStarted, StopWanted
-from headgate_contract.restart import GiveUp, Life, RestartAfter, RestartFacts, RestartVerdict, strategy_of
+from headgate_contract.restart import GiveUp, RestartAfter, RestartFacts, RestartVerdict, strategy_of
 from headgate_contract.settings import Settings
 from headgate_contract.store import ObjectStore
 from headgate_control.catalogues import Catalogues
+from headgate_control.lived import Lived
 from headgate_control.liveness import Judgement, LivenessFacts, confirm_after_s, judge
 from headgate_control.outcomes import Condition, Lost, StreamStatus
 from headgate_control.processes import sign_of
+from headgate_control.signs import damaged_heartbeats, newest_sign
 from headgate_control.watch import Watch
 
-Heartbeats = Mapping[tuple[StreamName, Generation], Seen]
 _AT_ONCE = 16
 
 
@@ -33,13 +35,16 @@ class Observer:
         self._store = store
         self._catalogues = catalogues
         self._watch = watch
+        self._lived = Lived(store, catalogues)
+        self._unanswered: dict[tuple[StreamName, str], object] = {}
+        """The sign of life when a wish had no answer yet: a driver that gives no new one answers nothing."""
 
     def status(self, stream: StreamName, *, confirm: bool = False) -> StreamStatus:
         """How `stream` is, UNREADABLE if its logs are; `confirm` as in look(). Raises StreamUnknown."""
         try:
             return self.look(stream, confirm=confirm)[0]
         except CorruptObject as error:
-            return _unreadable(stream, error)
+            return self._unreadable(stream, error)
 
     def look(self, stream: StreamName, *, confirm: bool = False) -> tuple[StreamStatus, Catalogue]:
         """How `stream` is, and the catalogue that this rests on; `confirm` watches a silent one until it is clear.
@@ -47,7 +52,7 @@ class Observer:
         Raises StreamUnknown, and CorruptObject if a log cannot be read.
         """
         catalogue = self._catalogues.read(stream)
-        found = self._status(catalogue, None)
+        found = self._status(catalogue)
         if not confirm or found.condition is not Condition.SILENT:
             return found, catalogue
         settings = settings_of_newest(catalogue)
@@ -55,35 +60,75 @@ class Observer:
         while found.condition is Condition.SILENT and time.monotonic() < deadline:
             time.sleep(min(0.5, settings["heartbeat.interval"].seconds / 4))
             catalogue = self._catalogues.read(stream)
-            found = self._status(catalogue, None)
+            found = self._status(catalogue)
         return found, catalogue
 
     def fleet(self, streams: Iterable[StreamName] | None = None) -> list[StreamStatus]:
-        """The status of `streams`, or of every stream, with one listing of the heartbeats."""
-        beats = read_heartbeats(self._store)
-        if streams is not None:
-            names = list(streams)
-        else:
-            names = sorted({*self._catalogues.names(kept=True), *(stream for stream, _ in beats)})
+        """The status of `streams`, or of every stream; each costs as few requests, whatever its age.
+
+        Raises NotARoot, once for all of them.
+        """
+        self._store.check()
+        names = list(streams) if streams is not None else self._catalogues.names()
         with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-            found = pool.map(lambda name: self._glance(name, beats), names)
+            found = pool.map(self._glance, names)
             return [status for status in found if status is not None]
 
-    def _glance(self, stream: StreamName, beats: Heartbeats) -> StreamStatus | None:
+    def _glance(self, stream: StreamName) -> StreamStatus | None:
         """One of many: what is wrong with this stream must not hide the others; None if it was never deployed."""
         try:
-            return self._status(self._catalogues.read(stream), beats)
-        except StreamUnknown:
-            return None
+            catalogue = self._catalogues.look(stream)
+            return self._status(catalogue, of_many=True) if catalogue.decisions or catalogue.slots else None
         except HeadgateError as error:
-            return _unreadable(stream, error)
+            return self._unreadable(stream, error)
 
-    def stop_wanted(self, catalogue: Catalogue, generation: Generation) -> StopWanted | None:
-        """The newest wish to stop `generation` that stands: its driver has not answered that it cannot."""
-        mailbox = Mailbox(self._store, catalogue.stream)
-        return next((wish for wish in catalogue.stops_wanted(generation) if not _failed(mailbox, wish)), None)
+    def _unreadable(self, stream: StreamName, error: HeadgateError) -> StreamStatus:
+        """What heartbeats tell of a stream whose log cannot be read: its driver may well be at work."""
+        unread = StreamStatus(stream=stream, condition=Condition.UNREADABLE, text=str(error))
+        try:
+            sign = newest_sign(self._store, stream)
+            damaged = damaged_heartbeats(self._store, stream)
+        except HeadgateError:
+            return unread
+        unread = replace(unread, heartbeat_fault="; ".join(damaged) or None)
+        beat = sign.seen.heartbeat if sign is not None else None
+        if sign is None:
+            return unread
+        return replace(
+            unread,
+            text=f"{error.what}; {sign.told}; {error.hint}" if error.hint else f"{error.what}; {sign.told}",
+            generation=sign.seen.generation,
+            host=beat.process.host if beat is not None and beat.process is not None else None,
+            state=beat.state if beat is not None else None,
+            heartbeat_age_s=round(sign.seen.age_s, 3),
+            process=beat.process if beat is not None else None,
+            process_sign=sign.process,
+            log=beat.log if beat is not None else None,
+            cause=beat.cause if beat is not None else None,
+            progress=beat.progress if beat is not None else None,
+        )
 
-    def _status(self, catalogue: Catalogue, beats: Heartbeats | None) -> StreamStatus:
+    def stop_wanted(self, catalogue: Catalogue, generation: Generation, sign: object = None) -> StopWanted | None:
+        """The newest wish to stop `generation` that stands."""
+        return next(self.stops_wanted(catalogue, generation, sign), None)
+
+    def stops_wanted(self, catalogue: Catalogue, generation: Generation, sign: object = None) -> Iterator[StopWanted]:
+        """The wishes to stop `generation` that stand, newest first: its driver has not answered that it cannot.
+
+        With a `sign` of life, a wish is asked after only once for each.
+        """
+        wishes = catalogue.stops_wanted(generation)
+        return (wish for wish in wishes if not self._failed(catalogue.stream, wish, sign))
+
+    def _failed(self, stream: StreamName, wish: StopWanted, sign: object) -> bool:
+        if wish.request is None or (sign is not None and self._unanswered.get((stream, wish.request)) == sign):
+            return False
+        answer = Mailbox(self._store, stream).answer(wish.request)
+        if answer is None or answer.outcome is not Outcome.FAILED:
+            self._unanswered[stream, wish.request] = sign
+        return answer is not None and answer.outcome is Outcome.FAILED
+
+    def _status(self, catalogue: Catalogue, *, of_many: bool = False) -> StreamStatus:
         stream, newest = catalogue.stream, catalogue.newest_generation
         unstarted = StreamStatus(
             stream=stream,
@@ -95,7 +140,7 @@ class Observer:
         )
         if newest is None:
             return unstarted
-        seen = self._seen(stream, newest.generation, beats)
+        seen = self._seen(stream, newest.generation, of_many)
         facts = self._facts(catalogue, newest, seen)
         judgement = judge(facts)
         beat = seen.heartbeat if seen is not None else None
@@ -111,36 +156,44 @@ class Observer:
             state=beat.state if beat else None,
             heartbeat_age_s=round(seen.age_s, 3) if seen else None,
             heartbeat_fault=seen.fault if seen else None,
+            current_age_s=round(seen.current_age_s, 3) if seen and seen.current_age_s is not None else None,
             process=beat.process if beat else None,
             process_sign=facts.process,
             log=newest.log,
             cause=beat.cause if beat else None,
             progress=beat.progress if beat else None,
-            restarts=len(catalogue.restarts),
-            last_failure=catalogue.restarts[-1].cause if catalogue.restarts else None,
-            lost=self._lost(catalogue, newest, judgement, facts, beats),
+            standing=beat.standing if beat else (),
+            restarts=catalogue.last_restart.restart if catalogue.last_restart is not None else 0,
+            last_failure=catalogue.last_restart.cause if catalogue.last_restart is not None else None,
+            lost=self._lost(catalogue, newest, judgement, facts),
             stop_wanted=facts.stop_wanted,
             running_deployed=newest.deployed,
+            parallelism=facts.settings["parallelism.default"],
         )
 
     def _facts(self, catalogue: Catalogue, newest: GenerationStarted, seen: Seen | None) -> LivenessFacts:
         beat = seen.heartbeat if seen is not None else None
+        sign = (newest.generation, beat.counter, beat.state) if beat is not None else None
         return LivenessFacts(
             catalogue=catalogue,
             seen=seen,
             process=sign_of(beat.process if beat else None),
-            claimed_age_s=self._claimed_age_s(catalogue, newest.generation) if seen is None else 0.0,
+            claimed_age_s=self._lived.since_claimed_s(catalogue, newest) if seen is None else 0.0,
             watched_s=self._watch.unchanged_for(catalogue.stream, newest.generation, seen),
-            stop_wanted=self.stop_wanted(catalogue, newest.generation),
+            stop_wanted=self.stop_wanted(catalogue, newest.generation, sign),
             settings=settings_of_newest(catalogue),
         )
 
-    def _seen(self, stream: StreamName, generation: Generation, beats: Heartbeats | None) -> Seen | None:
-        return read_heartbeat(self._store, stream, generation) if beats is None else beats.get((stream, generation))
-
-    def _claimed_age_s(self, catalogue: Catalogue, generation: Generation) -> float:
-        written = self._catalogues.slots_written(catalogue.stream)
-        return max(0.0, self._store.now() - written.get(_slot_of(catalogue, generation), 0.0))
+    def _seen(self, stream: StreamName, generation: Generation, of_many: bool) -> Seen | None:
+        """The heartbeat. One of many that cannot be read must not hide the stream: its age tells all the same."""
+        try:
+            return read_heartbeat(self._store, stream, generation)
+        except StorageError as error:
+            info = self._store.stat(StreamPaths(stream).heartbeat(generation)) if of_many else None
+            if info is None:
+                raise
+            age_s = max(0.0, self._store.now() - info.modified)
+            return Seen(stream, generation, None, age_s, str(error), info.modified)
 
     def _lost(
         self,
@@ -148,17 +201,16 @@ class Observer:
         newest: GenerationStarted,
         judgement: Judgement,
         facts: LivenessFacts,
-        beats: Heartbeats | None,
     ) -> Lost | None:
         if judgement.condition not in (Condition.LOST, Condition.FAILED) or facts.stop_wanted is not None:
             return None
-        lives, now = self._lives(catalogue, newest, beats)
+        lives = self._lived.of_newest(catalogue, facts.seen)
         beat = facts.seen.heartbeat if facts.seen is not None else None
         if beat is not None and beat.given_up:
             verdict: RestartVerdict = GiveUp("its driver has given up")
         else:
             verdict = strategy_of(facts.settings).next_attempt(RestartFacts(catalogue.stream, lives))
-        since_s = now - lives[-1].ended_s
+        since_s = facts.seen.age_s if facts.seen is not None else facts.claimed_age_s
         due = max(0.0, verdict.delay_s - since_s) if isinstance(verdict, RestartAfter) else 0.0
         return Lost(
             stream=catalogue.stream,
@@ -168,45 +220,9 @@ class Observer:
             due_in_s=round(due, 3),
         )
 
-    def _lives(
-        self, catalogue: Catalogue, newest: GenerationStarted, beats: Heartbeats | None
-    ) -> tuple[tuple[Life, ...], float]:
-        """The generations since a person last started the stream, and the storage's now."""
-        written = self._catalogues.slots_written(catalogue.stream)
-        now = self._store.now()
-        lives: list[Life] = []
-        following = now
-        for start in reversed(catalogue.generations):
-            begun = written.get(_slot_of(catalogue, start.generation), 0.0)
-            seen = self._seen(catalogue.stream, start.generation, beats)
-            # A frozen driver may wake and beat on after its successor has started: its life had ended by then.
-            ended = begun if seen is None else min(now - seen.age_s, following)
-            lives.append(Life(start.generation, begun, max(begun, ended)))
-            following = begun
-            if start.replaces is None:
-                break
-        return tuple(reversed(lives)), now
-
-
-def _unreadable(stream: StreamName, error: HeadgateError) -> StreamStatus:
-    return StreamStatus(stream=stream, condition=Condition.UNREADABLE, text=str(error))
-
-
-def _failed(mailbox: Mailbox, wish: StopWanted) -> bool:
-    answer = mailbox.answer(wish.request) if wish.request is not None else None
-    return answer is not None and answer.outcome is Outcome.FAILED
-
 
 def settings_of_newest(catalogue: Catalogue) -> Settings:
     """The settings that the newest generation runs with."""
     newest = catalogue.newest_generation
     deployed = catalogue.deployed_at(newest.deployed) if newest is not None else catalogue.deployed
     return Settings(deployed.settings if deployed is not None else {})
-
-
-def _slot_of(catalogue: Catalogue, generation: Generation) -> int:
-    return next(
-        slot.number
-        for slot in catalogue.slots
-        if isinstance(slot.record, GenerationStarted) and slot.record.generation == generation
-    )

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headgate_contract.catalogue import Catalogue
-from headgate_contract.errors import RequestFailed, RequestTimedOut, StreamNotRunning
+from headgate_contract.errors import LogDamaged, RequestFailed, RequestTimedOut, StreamNotRunning
 from headgate_contract.heartbeats import TERMINAL
-from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName, StreamName
+from headgate_contract.ids import CheckpointId, Generation, RequestId, StreamName
 from headgate_contract.mailbox import Answer, RequestKind
-from headgate_contract.records import SnapshotCompleted, StopWanted
+from headgate_contract.records import StopWanted
 from headgate_control.catalogues import Catalogues
 from headgate_control.journal import Journal, now_ms
 from headgate_control.outcomes import Asked, Condition, ProcessSign, StreamStatus
 from headgate_control.processes import kill_group, sign_of, wait_gone
-from headgate_control.requests import Requests, chosen_name, dead_note, made_up_id, made_up_name
+from headgate_control.requests import Requests, dead_note, in_directory, made_up_id, savepoint_name
 from headgate_control.status import Observer
 from headgate_control.telling import not_running
+from headgate_control.unread import Unread
 
 _CANCEL_S = 30.0
+_TO_RESTORE = "to restore it"
 _ENDING_S = 20.0
 """How long a driver that has stopped may take to close Spark before its process is ended."""
 
@@ -39,6 +41,8 @@ class StopOrder:
     timeout_s: float | None = None
     keep: CheckpointId | None = None
     """A checkpoint that is restored next: the last one of this life does not retire it."""
+    to_restore: bool = False
+    """It is to go on at once: whoever stops it meanwhile wants something else."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,12 +56,10 @@ class Stopper:
 
     def stop(self, stream: StreamName, order: StopOrder) -> Asked:
         """Stop at the next barrier. Raises StreamNotRunning if a savepoint is wanted and nobody is left to take it."""
-        name = _savepoint_name(order.savepoint or order.drain)
-        args: dict[str, object] = {"savepoint": name, "drain": order.drain}
+        name = savepoint_name(order.savepoint or order.drain)
+        args = {"savepoint": name, "drain": order.drain} | in_directory(order.target)
         if order.keep is not None:
             args["keep"] = int(order.keep)
-        if order.target is not None:
-            args["target_directory"] = order.target
         return self._end(stream, RequestKind.STOP, order, args, wants=name is not None)
 
     def cancel(self, stream: StreamName, order: StopOrder) -> Asked:
@@ -67,13 +69,27 @@ class Stopper:
     def _end(
         self, stream: StreamName, kind: RequestKind, order: StopOrder, args: dict[str, object], *, wants: bool
     ) -> Asked:
+        try:
+            return self._end_by_the_log(stream, kind, order, args, wants=wants)
+        except LogDamaged as error:
+            patience = _CANCEL_S if kind is RequestKind.CANCEL and order.timeout_s is None else order.timeout_s
+            with self.journal.action(stream, kind.value, order.by, args, error.what) as note:
+                unread = Unread(store=self.requests.store, stream=stream, fault=error)
+                asked = unread.end(kind, order.id, args, order.by, patience)
+                note.text = asked.note
+                return asked
+
+    def _end_by_the_log(
+        self, stream: StreamName, kind: RequestKind, order: StopOrder, args: dict[str, object], *, wants: bool
+    ) -> Asked:
         catalogue = self.catalogues.read(stream)
         id = self.requests.current(stream, order.id) if order.id is not None else made_up_id(kind)
-        done = self._done_already(stream, catalogue, id, wants=wants)
+        done = self._done_already(stream, catalogue, id, order, wants=wants)
         if done is not None:
             return done
         with self.journal.action(stream, kind.value, order.by, args) as note:
-            status = self._want_stopped(stream, id, order.by, kind.value)
+            self.requests.check_target(catalogue, order.target)
+            status = self._want_stopped(stream, id, order.by, _TO_RESTORE if order.to_restore else kind.value)
             note.generation = status.generation
             try:
                 asked = self._ask(stream, kind, id, order, args)
@@ -94,12 +110,12 @@ class Stopper:
 
     def _not_at_the_end(self, stream: StreamName, id: RequestId, status: StreamStatus) -> StreamNotRunning:
         """What to tell of the savepoint of a stop whose driver is gone."""
-        slots = [slot.record for slot in self.catalogues.read(stream).slots]
-        taken = [each.snapshot for each in slots if isinstance(each, SnapshotCompleted) and each.request == id]
-        if not taken:
+        taken = self.requests.taken_for(stream, id)
+        if taken is None:
             return StreamNotRunning(f"no savepoint was taken: {dead_note(status)}", hint=_newest_snapshot(status))
         return StreamNotRunning(
-            f"{taken[-1]} was taken by this very request, but its driver did not come to the end: {dead_note(status)}",
+            f"{taken} was taken by this very request, but its driver did not come to the end: {dead_note(status)}; "
+            f"it is complete, at {taken.where}",
             hint=f"output that it holds may not be published yet: the next start does that (`headgate start {stream}`)",
         )
 
@@ -115,7 +131,9 @@ class Stopper:
             wait_gone(status.process, _ENDING_S)
         return self.observer.status(stream)
 
-    def _done_already(self, stream: StreamName, catalogue: Catalogue, id: RequestId, *, wants: bool) -> Asked | None:
+    def _done_already(
+        self, stream: StreamName, catalogue: Catalogue, id: RequestId, order: StopOrder, *, wants: bool
+    ) -> Asked | None:
         """What there is to say of a stream that does not run and that nobody needs to stop."""
         stopped = catalogue.stopped
         if catalogue.newest_generation is not None and stopped is None:
@@ -124,6 +142,9 @@ class Stopper:
         if stopped is not None and answer is not None:
             return Asked(stream=stream, request=None, answer=answer, note="it was stopped by this very request")
         status = self.observer.status(stream)
+        wish = status.stop_wanted
+        if wish is not None and wish.reason == _TO_RESTORE and wish.request != id:  # else it would go on at once
+            self.catalogues.decide(stream, replace(wish, by=order.by, reason="stop", at_ms=now_ms(), request=None))
         if wants or catalogue.newest_generation is None:
             raise StreamNotRunning(not_running(status), hint=_newest_snapshot(status))
         return Asked(stream=stream, request=None, note=f"nothing to do: {status.text}")
@@ -145,7 +166,7 @@ class Stopper:
     ) -> Asked:
         request = self.requests.ask(stream, kind, by=order.by, id=id, args=args)
         if request.id != id:  # the try before has failed just now, and the wish with it
-            self._want_stopped(stream, request.id, order.by, kind.value)
+            self._want_stopped(stream, request.id, order.by, _TO_RESTORE if order.to_restore else kind.value)
         if not order.wait:
             return Asked(stream=stream, request=request)
         answer, note = self._answer(stream, kind, request.id, order.timeout_s)
@@ -184,13 +205,9 @@ class Stopper:
             kill_group(process)
 
 
-def _savepoint_name(savepoint: bool | str) -> SavepointName | None:
-    if isinstance(savepoint, str):
-        return chosen_name(savepoint)
-    return made_up_name() if savepoint else None
-
-
 def _newest_snapshot(status: StreamStatus) -> str:
+    if status.generation is None:
+        return "there is nothing to stop"
     if status.newest_snapshot is None:
-        return "it has no snapshot"
+        return f"stream {status.stream} has no snapshot"
     return f"its newest snapshot is {status.newest_snapshot}"

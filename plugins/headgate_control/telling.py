@@ -17,6 +17,17 @@ def moment(at_ms: int | None) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+def one_line(text: str) -> str:
+    """The first line of what may have many, as a SQL error has: the others are in the log, and in JSON."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return f"{lines[0]} ..." if len(lines) > 1 else "".join(lines)
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """A number of things, and what they are called: `1 batch`."""
+    return f"{number} {one if number == 1 else many or f'{one}s'}"
+
+
 def took(ms: float | None) -> str:
     """How long something took, in the unit that suits it."""
     if ms is None:

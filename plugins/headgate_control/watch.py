@@ -22,8 +22,10 @@ class Watch:
         """Seconds since this sign of life of `stream` was first looked at."""
         if seen is None:
             sign: object = (generation, None)
+        elif seen.other_release:
+            sign = (generation, seen.modified)
         elif seen.heartbeat is None:
-            sign = (generation, seen.fault)
+            sign = (generation, "cannot be read")  # whatever is wrong with it, and however often that changes
         else:
             sign = (generation, seen.heartbeat.counter, seen.heartbeat.state)
         with self._lock:

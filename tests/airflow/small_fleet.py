@@ -6,6 +6,8 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,8 @@ import pyarrow.parquet as pq
 import yaml
 
 from headgate_contract.catalogue import Catalogue, read_catalogue
-from headgate_contract.heartbeats import ProcessIdentity
-from headgate_contract.ids import StreamName
+from headgate_contract.heartbeats import CurrentCheckpoint, ProcessIdentity, read_heartbeat, write_heartbeat
+from headgate_contract.ids import CheckpointId, Generation, StreamName
 from headgate_contract.store import open_store
 from headgate_control import Condition, Control
 
@@ -32,7 +34,7 @@ counts.sink("out", headgate.sinks.files("{name}-out", format="parquet"))
 SETTINGS = {
     "execution.checkpointing.interval": "500 ms",
     "heartbeat.interval": "200 ms",
-    "heartbeat.timeout": "3 s",
+    "heartbeat.timeout": "60 s",
     "restart-strategy.exponential-delay.initial-backoff": "100 ms",
 }
 ENGINE = {"HEADGATE_TEST_ENGINE": "stand-in"}
@@ -46,11 +48,12 @@ class SmallFleet:
         self.root = f"file://{folder}/root"
         self.file = folder / "streams.yaml"
         self.names = list(names)
+        self.settings = {**SETTINGS, "headgate.snapshot.allowed-dirs": str(folder.parent), **settings}
         for name in self.names:
             (folder / f"{name}-in").mkdir(parents=True)
             (folder / f"{name}.py").write_text(JOB.format(name=name))
             self.feed(name, range(10))
-        self.declare({name: {"job": f"{name}.py", "settings": SETTINGS | settings} for name in self.names})
+        self.declare({name: {"job": f"{name}.py", "settings": self.settings} for name in self.names})
         self.control = Control.open(self.root, by="a test")
 
     def declare(self, streams: Mapping[str, object]) -> None:
@@ -64,7 +67,7 @@ class SmallFleet:
         (self.folder / "next.parquet").rename(folder / f"{number:05d}.parquet")
 
     def deploy(self, name: str) -> None:
-        self.control.deploy(name, self.folder / f"{name}.py", SETTINGS, directory=self.folder)
+        self.control.deploy(name, self.folder / f"{name}.py", self.settings, directory=self.folder)
 
     def start(self, name: str) -> int:
         """Deploy and start; the generation."""
@@ -101,10 +104,11 @@ class SmallFleet:
             for beat in (self.folder / "root/fleet/heartbeats").glob(f"{name}.g*.json"):
                 pid = _pid_in(beat)
                 if pid is not None and _lives(pid):
-                    os.killpg(pid, signal.SIGKILL)
+                    with suppress(ProcessLookupError):  # it ends this moment
+                        os.killpg(pid, signal.SIGKILL)
 
 
-def wait_until(met: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
+def wait_until(met: Callable[[], bool], what: str, timeout_s: float = 120.0) -> None:
     """Wait for a condition, with a deadline."""
     deadline = time.monotonic() + timeout_s
     while not met():
@@ -119,8 +123,25 @@ def _pid_in(heartbeat: Path) -> int | None:
     return body["process"]["pid"] if body["process"] else None
 
 
+def is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:  # between the two looks
+        return False
+
+
 def _lives(pid: int) -> bool:
     try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        return is_alive(psutil.Process(pid))
     except psutil.NoSuchProcess:
         return False
+
+
+def is_current(fleet: SmallFleet, checkpoint: int, age_ms: int) -> None:
+    """Its driver, which is gone, has last said so, `age_ms` ago."""
+    store = open_store(fleet.root)
+    seen = read_heartbeat(store, StreamName("counts"), Generation(1))
+    assert seen is not None
+    assert seen.heartbeat is not None
+    current = CurrentCheckpoint(checkpoint=CheckpointId(checkpoint), as_of_ms=0, age_ms=age_ms)
+    write_heartbeat(store, replace(seen.heartbeat, progress=replace(seen.heartbeat.progress, current=current)))

@@ -40,3 +40,10 @@ def test_it_fails_while_the_stream_is_lost(fleet: SmallFleet) -> None:
     run = by_cron(fleet)
     assert run.state == "failed"
     assert "stream counts does not run (lost" in run.errors["savepoint"]
+
+
+@pytest.mark.parametrize("deployed", [False, True], ids=["nothing deployed", "deployed"])
+def test_it_skips_before_the_stream_was_ever_started(fleet: SmallFleet, deployed: bool) -> None:
+    if deployed:
+        fleet.deploy("counts")
+    assert by_cron(fleet).state_of("savepoint") == "skipped"

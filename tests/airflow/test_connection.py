@@ -107,7 +107,12 @@ def test_a_connection_is_tested_by_writing_to_its_root(fleet: SmallFleet) -> Non
     assert well == (True, f"{fleet.root} can be read and written; 1 streams are deployed there")
     passed, said = connection(host=f"{fleet.file}/below-a-file").test_connection()
     assert not passed
-    assert "cannot be written" in said
+    assert "is not there" in said
+    (fleet.folder / "new").mkdir()
+    new = connection(host=f"{fleet.folder}/new").test_connection()
+    assert new[0]
+    assert "can be read and written; " in new[1]
+    assert "is no storage root of Headgate" in new[1]
 
 
 @pytest.mark.usefixtures("airflow_home")

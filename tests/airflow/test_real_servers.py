@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
+import time
 from collections.abc import Iterator
 from typing import Any
 
-import psutil
 import pytest
 
 from headgate_control import Condition
 from scripts.airflow_local import LocalAirflow
-from tests.airflow.small_fleet import ENGINE, SmallFleet, wait_until
+from tests.airflow.small_fleet import ENGINE, SmallFleet, is_alive, wait_until
 
-pytestmark = [pytest.mark.airflow, pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.airflow, pytest.mark.e2e, pytest.mark.timeout(900)]
 
 WAITS = """
 import os, pathlib, time
@@ -46,6 +47,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         **ENGINE,
         "HEADGATE_WORK": str(folder / "work"),
         "HEADGATE_STREAMS_FILE": str(folder / "fleet/streams.yaml"),
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "5",
     }
     with pytest.MonkeyPatch.context() as patch:
         for name, value in environment.items():
@@ -65,11 +67,12 @@ def test_a_lost_stream_raises_the_asset_starts_the_restore_dag_and_runs_again(wo
     fleet, airflow = world.fleet, world.airflow
     airflow.wait_run("headgate_start", airflow.trigger_dag("headgate_start", {"stream": "counts"}))
     first = fleet.process("counts")
-    assert psutil.Process(first.pid).ppid() == 1 or psutil.Process(first.pid).parent() is not None
+    assert os.getsid(first.pid) == first.pid, "a driver has a session of its own, which outlives whoever launched it"
+    assert first.pid not in {process.pid for leader in airflow.leaders for process in leader.session()}
     fleet.control.savepoint("counts", "before-the-crash")
 
     fleet.kill("counts")
-    wait_until(lambda: bool(world.restored("counts")), "a run of headgate_restore", timeout_s=120)
+    wait_until(lambda: bool(world.restored("counts")), "a run of headgate_restore", timeout_s=300)
 
     status = fleet.control.status("counts")
     assert (status.condition, status.generation) == (Condition.RUNNING, 2)
@@ -104,22 +107,42 @@ def test_marking_a_waiting_start_as_failed_asks_the_driver_to_stop_and_clearing_
         known = airflow.tasks("headgate_start", run)[0]["try_number"] >= attempt
         return known and re.search(what, airflow.task_log("headgate_start", run, "start", attempt)) is not None
 
-    wait_until(lambda: told(1, r"trigger \S+ \(ID \d+\) starting"), "the start to be followed", timeout_s=60)
+    wait_until(lambda: told(1, r"trigger \S+ \(ID \d+\) starting"), "the start to be followed")
     airflow.api(
         "POST",
         "/dags/headgate_start/clearTaskInstances",
         {"dag_run_id": run, "task_ids": ["start"], "dry_run": False, "only_failed": False},
     )
-    wait_until(lambda: told(1, "invoking on_kill"), "the clear to reach the trigger", timeout_s=60)
-    wait_until(lambda: told(1, "trigger completed"), "the trigger to have made up its mind", timeout_s=60)
-    wait_until(lambda: told(2, r"trigger \S+ \(ID \d+\) starting"), "the start to be followed again", timeout_s=60)
+    wait_until(lambda: told(1, "invoking on_kill"), "the clear to reach the trigger")
+    wait_until(lambda: told(1, "trigger completed"), "the trigger to have made up its mind")
+    wait_until(lambda: told(2, r"trigger \S+ \(ID \d+\) starting"), "the start to be followed again")
     assert fleet.control.status("slow").stop_wanted is None
     assert len(fleet.catalogue("slow").generations) == 1
 
     airflow.api("PATCH", f"/dags/headgate_start/dagRuns/{run}/taskInstances/start", {"new_state": "failed"})
-    wait_until(lambda: fleet.control.status("slow").stop_wanted is not None, "the wish to stop", timeout_s=60)
+    wait_until(lambda: fleet.control.status("slow").stop_wanted is not None, "the wish to stop")
     (fleet.folder / "go").touch()
     fleet.wait_for("slow", Condition.STOPPED)
+
+
+def test_while_the_file_is_no_yaml_a_driver_that_dies_is_brought_back_and_the_mistake_is_shown(world: World) -> None:
+    fleet, airflow = world.fleet, world.airflow
+    generation = fleet.control.status("counts").generation
+    assert generation is not None
+
+    def complaints() -> str:
+        return "\n".join(error["stack_trace"] for error in airflow.api("GET", "/importErrors")["import_errors"])
+
+    good = fleet.file.read_text()
+    fleet.file.write_text(good + "\n\t: [")
+    wait_until(lambda: "is not YAML" in complaints(), "the import error", timeout_s=180)
+    fleet.kill("counts")
+    begun = time.monotonic()
+    wait_until(lambda: fleet.control.status("counts").generation == generation + 1, "its recovery", timeout_s=180)
+    fleet.wait_for("counts", Condition.RUNNING)
+    print(f"recovered within {time.monotonic() - begun:.1f} s")
+    fleet.file.write_text(good)
+    wait_until(lambda: complaints() == "", "the import error to go", timeout_s=180)
 
 
 def test_airflow_knows_the_plugin_and_has_no_complaint(world: World) -> None:
@@ -137,5 +160,5 @@ def test_a_stopped_airflow_leaves_its_drivers_at_work_and_nothing_else(world: Wo
     processes = [process for leader in airflow.leaders for process in leader.session()]
     assert len(processes) >= 4
     airflow.stop()
-    assert [process for process in processes if process.is_running() and process.status() != psutil.STATUS_ZOMBIE] == []
+    assert [process for process in processes if is_alive(process)] == []
     assert world.fleet.control.status("counts").condition is Condition.RUNNING

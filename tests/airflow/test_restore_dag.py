@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
+import yaml
 
 from headgate_control import Condition, Launched, NotNeeded
 from tests.airflow.runs import FLEET, load_dag, run_dag
@@ -111,3 +113,71 @@ def test_of_all_who_claim_a_lost_stream_one_launches_it(fleet: SmallFleet) -> No
     assert len(launched) + len(by_dag) == 1
     assert all(isinstance(outcome, NotNeeded) for outcome in outcomes if outcome not in launched)
     assert len(fleet.catalogue("counts").generations) == 2
+
+
+def edit(fleet: SmallFleet, change: Callable[[dict[str, Any]], object]) -> None:
+    """Write streams.yaml anew, changed."""
+    content = yaml.safe_load(fleet.file.read_text())
+    change(content["streams"])
+    fleet.file.write_text(yaml.safe_dump(content))
+
+
+def test_a_mistake_in_one_stream_keeps_no_stream_from_being_recovered(make_fleet: Callable[..., SmallFleet]) -> None:
+    fleet = make_fleet("well", "typo")
+    for name in fleet.names:
+        fleet.start(name)
+    load_dag(FLEET, RESTORE)
+    edit(fleet, lambda streams: streams["typo"].update(savepoint="61 * * * *"))
+    lose(fleet, "well", "typo")
+    run = run_dag(load_dag(FLEET, RESTORE))
+    assert run.state == "success"
+    assert {entry["stream"]: entry["generation"] for entry in run.returned("recover")} == {"well": 2, "typo": 2}
+
+
+def test_a_file_that_is_no_yaml_keeps_none_either(fleet: SmallFleet, capsys: pytest.CaptureFixture[str]) -> None:
+    fleet.start("counts")
+    load_dag(FLEET, RESTORE)
+    fleet.file.write_text(fleet.file.read_text() + "\n\t: [")
+    lose(fleet, "counts")
+    run = run_dag(load_dag(FLEET, RESTORE))
+    said = capsys.readouterr().out
+    assert run.returned("runs", 0)["generation"] == 2
+    assert "what it said before is watched" in said
+
+
+def test_a_stream_that_left_the_file_is_named_recovered_and_stopped_by_its_form(
+    make_fleet: Callable[..., SmallFleet], capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet = make_fleet("stays", "leaves")
+    fleet.start("leaves")
+    edit(fleet, lambda streams: streams.pop("leaves"))
+    lose(fleet, "leaves")
+    run = run_dag(load_dag(FLEET, RESTORE))
+    said = capsys.readouterr().out
+    assert [entry["stream"] for entry in run.returned("recover")] == ["leaves"]
+    assert run.state == "success"
+    assert "stream leaves on" in said
+    assert "is none that streams.yaml declares" in said
+    shown = run_dag(load_dag(FLEET, "headgate_undeclared"))
+    assert (shown.state, list(shown.errors)) == ("failed", ["declared"])
+    assert "stream leaves on" in shown.errors["declared"]
+
+    stopped = run_dag(load_dag(FLEET, "headgate_stop"), {"stream": "leaves", "how": "checkpoint"})
+    assert stopped.state == "success"
+    assert fleet.control.status("leaves").condition is Condition.STOPPED
+    assert fleet.control.undeclared(["stays"]) == []
+    assert run_dag(load_dag(FLEET, "headgate_undeclared")).state == "success"
+
+
+def test_an_undeclared_stream_whose_job_is_not_here_is_left_alone(
+    make_fleet: Callable[..., SmallFleet], capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet = make_fleet("stays", "theirs")
+    fleet.start("theirs")
+    edit(fleet, lambda streams: streams.pop("theirs"))
+    lose(fleet, "theirs")
+    (fleet.folder / "theirs.py").rename(fleet.folder / "elsewhere.py")
+    assert run_dag(load_dag(FLEET, RESTORE)).returned("recover") == []
+    said = capsys.readouterr().out
+    assert "stream theirs is left alone: its job is not on this machine as it was deployed" in said
+    assert fleet.control.status("theirs").stop_wanted is None, "it was not given up either"

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 
 import pytest
 
+from headgate_contract.heartbeats import CurrentCheckpoint
 from tests.airflow.runs import OWN, load_dag, run_dag
-from tests.airflow.small_fleet import SmallFleet
+from tests.airflow.small_fleet import SmallFleet, wait_until
 
 pytestmark = [pytest.mark.airflow, pytest.mark.usefixtures("airflow_home")]
 
@@ -55,6 +56,35 @@ def test_savepoint_waits_for_one_that_is_newer(fleet: SmallFleet) -> None:
     assert run_dag(dag).returned("savepoint")["snapshot"] == old
     with meanwhile(lambda: fleet.control.savepoint("counts", "newer")):
         assert run_dag(dag, {"newer_than": old}).returned("savepoint")["name"] == "newer"
+
+
+class Idleness:
+    """A stream has had its ten records, and says of one checkpoint again that it is current: none will follow."""
+
+    def __init__(self, fleet: SmallFleet) -> None:
+        self._fleet = fleet
+        self._first: CurrentCheckpoint | None = None
+
+    def is_seen(self) -> bool:
+        progress = self._fleet.control.status("counts").progress
+        said = progress.current if progress is not None and progress.records == 10 else None
+        if said is None or self._first is None or said.checkpoint != self._first.checkpoint:
+            self._first = said
+            return False
+        return said.as_of_ms > self._first.as_of_ms
+
+
+def test_checkpoint_of_an_idle_stream_is_the_newest_again_and_again(fleet: SmallFleet) -> None:
+    fleet.start("counts")
+    dag = load_dag(WAITING, "wait_for_checkpoint")
+    wait_until(Idleness(fleet).is_seen, "it has had all of its input, and said so")
+    first = run_dag(dag).returned("checkpoint")
+    slots = len(fleet.catalogue("counts").slots)
+    second = run_dag(dag).returned("checkpoint")
+    assert second["snapshot"] == first["snapshot"], "none was written, and none is waited for"
+    assert second["as_of_ms"] > first["as_of_ms"]
+    assert len(fleet.catalogue("counts").slots) == slots
+    assert run_dag(dag, {"as_of": "2020-01-31T12:00:00+01:00"}).returned("checkpoint")["snapshot"] == first["snapshot"]
 
 
 def test_a_sensor_gives_up_in_time_or_skips_if_it_may(fleet: SmallFleet) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from headgate_control.fleet_file import load_fleet
+from headgate_control.fleet_reading import load_fleet
 from tests.house_rules import REPO
 
 COMPOSE: dict[str, Any] = yaml.safe_load((REPO / "docker-compose.yaml").read_text())
@@ -109,14 +109,53 @@ def test_secrets_come_from_the_environment_and_their_absence_is_said(service: st
         assert re.search(r"\$\{[A-Z_]+:\?[^}]+\}", value), f"{name} of {service} stands in clear: {value}"
 
 
-def test_the_env_script_prints_every_variable_that_is_asked_for() -> None:
-    ran = subprocess.run(
-        [sys.executable, REPO / "scripts" / "compose_env.py"], capture_output=True, text=True, check=True
+def run_env_script(file: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, REPO / "scripts" / "compose_env.py", file], capture_output=True, text=True, check=False
     )
-    printed = dict(line.split("=", 1) for line in ran.stdout.splitlines())
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_the_env_script_writes_every_variable_that_is_asked_for_to_where_only_its_owner_reads(
+    tmp_path: Path, begun: bool
+) -> None:
+    file = tmp_path / ".env"
+    before = os.umask(0)
+    try:
+        if begun:
+            file.touch()  # as the shell does for `> .env`
+        ran = run_env_script(file)
+    finally:
+        os.umask(before)
+    assert (ran.returncode, ran.stdout) == (0, "")
+    written = dict(line.split("=", 1) for line in file.read_text().splitlines())
     asked_for = set(re.findall(r"\$\{([A-Z_]+):\?", (REPO / "docker-compose.yaml").read_text()))
-    assert asked_for <= set(printed)
-    assert all(printed.values())
+    assert asked_for <= set(written)
+    assert all(written.values())
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert list(tmp_path.iterdir()) == [file]
+    kept = file.read_text()
+    assert run_env_script(file).returncode == 1, "what the database was made with stays"
+    assert file.read_text() == kept
+
+
+def test_the_passwords_of_airflows_users_are_where_no_driver_is() -> None:
+    """Drivers are processes of the scheduler's container and of its user."""
+    file = Path(environment("api-server")["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"])
+    with_it = {name for name in AIRFLOW_SERVICES if str(file.parent) in mounts(name).values()}
+    assert with_it == {"api-server", "airflow-init"}, "the one reads and writes it, the other gives its folder away"
+    [volume] = [source for source, inside in mounts("api-server").items() if inside == str(file.parent)]
+    assert volume in COMPOSE["volumes"]
+    others = set(AIRFLOW_SERVICES) - with_it
+    assert not [name for name in others for inside in mounts(name).values() if file.is_relative_to(inside)]
+    init = SERVICES["airflow-init"]["command"][0]
+    assert re.search(rf"chmod 0700 .*{file.parent}\b", init)
+    assert re.search(rf"chown \S+ .*{file.parent}\b", init)
+
+
+@pytest.mark.parametrize("service", ["airflow-init", "api-server"])
+def test_what_has_volumes_of_its_own_has_those_of_all_too(service: str) -> None:
+    assert set(mounts("scheduler").items()) < set(mounts(service).items())
 
 
 def test_every_airflow_setting_is_one_that_this_airflow_has() -> None:

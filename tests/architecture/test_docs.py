@@ -14,7 +14,8 @@ from typer.core import TyperGroup
 from headgate.job.loading import load_job
 from headgate.job.plan import guarantee
 from headgate.job.tasks import graph_plan
-from headgate_contract.settings import OPTIONS, Settings
+from headgate_contract.options import OPTIONS
+from headgate_contract.settings import Settings
 from headgate_control.cli import app
 from scripts.settings_table import PAGE, table, table_in
 from tests.house_rules import REPO

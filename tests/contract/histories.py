@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from headgate_contract.ids import CheckpointId, SavepointName, VertexUid
 from headgate_contract.restore import (
+    ClaimMode,
     Named,
     Newest,
     Refuse,
@@ -31,6 +32,7 @@ def decide(
     sinks: Mapping[VertexUid, Rollback] | None = None,
     fall_back: bool = False,
     accept_duplicates: bool = False,
+    claim_mode: ClaimMode = ClaimMode.NO_CLAIM,
 ) -> RestoreDecision:
     return decide_restore(
         RestoreFacts(
@@ -40,6 +42,7 @@ def decide(
             sinks=FILES if sinks is None else sinks,
             fall_back=fall_back,
             accept_duplicates=accept_duplicates,
+            claim_mode=claim_mode,
         )
     )
 
@@ -157,8 +160,8 @@ def base_subsumed(lives: Lives) -> None:
 
 
 def base_retired_and_forgotten(lives: Lives) -> None:
-    """As above, and retention has deleted the slot that completed it."""
+    """As above, and the slot that completed it was folded."""
     lives.start()
     lives.start(lives.checkpoint())
     lives.retire(*lives.catalogue.snapshots)
-    lives.forget(*lives.catalogue.forgettable())
+    lives.fold()

@@ -23,6 +23,8 @@ from headgate_contract.records import (
 )
 from headgate_contract.restore import RestoreFrom, SinkRollback, StartFresh
 from headgate_contract.snapshot import SavepointOrigin, SnapshotKind, SnapshotRef
+from headgate_contract.summarising import summarise
+from headgate_contract.summary import Summary
 
 STREAM = StreamName("orders")
 OUT = VertexUid("out")
@@ -35,12 +37,13 @@ def started(
     first_checkpoint: int = 1,
     launch: str = "launch",
     accept_duplicates: bool = False,
+    deployed: int = 1,
 ) -> GenerationStarted:
     return GenerationStarted(
         generation=Generation(generation),
         decision=decision or StartFresh("the stream has never run"),
         first_checkpoint=CheckpointId(first_checkpoint),
-        deployed=1,
+        deployed=deployed,
         by="anna",
         host="host",
         at_ms=1,
@@ -75,10 +78,19 @@ class Lives:
 
     slots: list[Slot[SlotRecord]] = field(default_factory=list)
     decisions: list[Slot[DecisionRecord]] = field(default_factory=list)
+    summary: Summary | None = None
+    every_slot: list[Slot[SlotRecord]] = field(default_factory=list)
+    """Those that were folded too."""
+    every_decision: list[Slot[DecisionRecord]] = field(default_factory=list)
 
     @property
     def catalogue(self) -> Catalogue:
-        return Catalogue(STREAM, tuple(self.slots), tuple(self.decisions))
+        return Catalogue(STREAM, tuple(self.slots), tuple(self.decisions), self.summary)
+
+    @property
+    def unfolded(self) -> Catalogue:
+        """As if nothing had ever been folded."""
+        return Catalogue(STREAM, tuple(self.every_slot), tuple(self.every_decision))
 
     @property
     def generation(self) -> Generation:
@@ -101,6 +113,7 @@ class Lives:
             decision,
             first_checkpoint=catalogue.next_checkpoint,
             accept_duplicates=accept_duplicates,
+            deployed=catalogue.deployed_number or 1,
         )
         self.append(record)
         return record
@@ -124,10 +137,11 @@ class Lives:
         """The driver goes on after a failure."""
         catalogue = self.catalogue
         head = catalogue.history[0].id if catalogue.history else None
+        last = catalogue.last_restart
         self.append(
             Restarted(
                 generation=self.generation,
-                restart=len(catalogue.restarts) + 1,
+                restart=last.restart + 1 if last is not None else 1,
                 cause="it failed",
                 snapshot=head,
                 at_ms=1,
@@ -135,7 +149,9 @@ class Lives:
         )
 
     def append(self, record: SlotRecord) -> None:
-        self.slots.append(Slot(SlotNumber(self.slots[-1].number + 1 if self.slots else 1), record))
+        slot = Slot(SlotNumber(self.slots[-1].number + 1 if self.slots else 1), record)
+        self.slots.append(slot)
+        self.every_slot.append(slot)
 
     # ---- decisions
 
@@ -152,9 +168,19 @@ class Lives:
         self.decide(StopWithdrawn(generation=generation, by="anna", reason="it failed", at_ms=1))
 
     def decide(self, record: DecisionRecord) -> None:
-        self.decisions.append(Slot(SlotNumber(len(self.decisions) + 1), record))
+        slot = Slot(SlotNumber(len(self.every_decision) + 1), record)
+        self.decisions.append(slot)
+        self.every_decision.append(slot)
 
-    # ---- retention
+    # ---- folding
 
-    def forget(self, *numbers: SlotNumber) -> None:
+    def fold(self) -> Summary:
+        """From now on this is read from a summary."""
+        self.summary = summarise(self.catalogue)
+        self.slots = [Slot(kept.number, kept.record) for kept in self.summary.slots]
+        self.decisions = [Slot(kept.number, kept.record) for kept in self.summary.decisions]
+        return self.summary
+
+    def lose(self, *numbers: SlotNumber) -> None:
+        """Somebody deletes slots: that is damage."""
         self.slots = [slot for slot in self.slots if slot.number not in numbers]

@@ -8,6 +8,7 @@ import hypothesis.strategies as st
 
 from headgate_contract.heartbeats import Heartbeat, ProcessIdentity, Progress, StreamState
 from headgate_contract.history import Event
+from headgate_contract.id_ranges import Span
 from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName, SlotNumber, StreamName, VertexUid
 from headgate_contract.mailbox import Answer, Outcome, Request, RequestKind
 from headgate_contract.operator_state import OperatorState, OperatorStateKind
@@ -15,6 +16,8 @@ from headgate_contract.records import (
     DecisionRecord,
     Deployed,
     GenerationStarted,
+    Hole,
+    Repaired,
     Restarted,
     Retired,
     SlotRecord,
@@ -75,12 +78,24 @@ snapshot_refs = st.builds(
     maybe(st.sampled_from(SavepointOrigin)),
 )
 rejected = few(st.builds(Rejected, snapshot_refs, any_texts))
-rollbacks = few(st.builds(SinkRollback, uids, st.sampled_from(Rollback), few(checkpoints)))
+rollbacks = few(st.builds(SinkRollback, uids, st.sampled_from(Rollback), few(st.builds(Span, numbers, numbers))))
 decisions = st.builds(RestoreFrom, snapshot_refs, any_texts, rejected, rollbacks) | st.builds(
     StartFresh, any_texts, rejected, rollbacks
 )
 
+holes = st.builds(Hole, repair=texts, why=any_texts)
 slot_records: st.SearchStrategy[SlotRecord] = st.one_of(
+    holes,
+    st.builds(
+        Repaired,
+        repair=texts,
+        next_generation=generations,
+        next_checkpoint=checkpoints,
+        retires=few(checkpoints),
+        by=texts,
+        reason=any_texts,
+        at_ms=moments,
+    ),
     st.builds(
         GenerationStarted,
         generation=generations,
@@ -145,6 +160,7 @@ decision_records: st.SearchStrategy[DecisionRecord] = st.one_of(
         request=maybe(names.map(RequestId)),
     ),
     st.builds(StopWithdrawn, generation=generations, by=texts, reason=any_texts, at_ms=moments),
+    holes,
     st.builds(Retired, snapshots=few(checkpoints), by=texts, reason=any_texts, at_ms=moments),
 )
 

@@ -158,6 +158,43 @@ class ObjectStoreSuite:
         store.create("object", b"1")
         assert store.list("object") == []
 
+    def test_many_are_read_and_deleted_at_once(self, store: ObjectStore) -> None:
+        paths = [f"f/{number}" for number in range(40)]
+        for path in paths:
+            store.create(path, path.encode())
+        assert store.read_all(["f/7", "missing", *paths]) == [b"f/7", None, *(path.encode() for path in paths)]
+        assert store.read_all([]) == []
+        store.delete_many([*paths[:39], "missing/too"])
+        assert [info.path for info in store.list("f")] == ["f/39"]
+        store.delete_many([])
+
+    def test_a_listing_can_begin_in_the_middle_of_a_folder(self, store: ObjectStore) -> None:
+        for name in ("00000001.json", "00000002.json", "00000010.json", "x/00000011.json"):
+            store.create(f"f/{name}", name.encode())
+        store.create("f2/00000012.json", b"another folder's")
+        behind = store.list_after("f", "00000001.json")
+        assert [info.path for info in behind] == ["f/00000002.json", "f/00000010.json"]
+        whole = {info.path: info for info in store.list("f")}
+        assert behind == [whole[info.path] for info in behind]
+        assert len(store.list_after("f", "")) == 3
+        assert store.list_after("f", "00000010.json") == []
+        assert store.list_after("nothing/here", "") == []
+
+    def test_folders_are_named_without_a_look_into_them(self, store: ObjectStore) -> None:
+        for path in ("f/a/1", "f/a/deep/2", "f/b/3", "f/file", "f2/c/4"):
+            store.create(path, b"x")
+        assert store.folders("f") == ["a", "b"]
+        assert store.folders("nothing/here") == []
+
+    def test_an_object_is_read_with_its_age(self, store: ObjectStore) -> None:
+        assert store.read_aged("a") is None
+        store.create("a", b"data")
+        found = store.read_aged("a")
+        assert found is not None
+        assert found.data == b"data"
+        assert 0 <= found.age_s < 60
+        assert abs(found.modified - store.list("")[0].modified) < 1
+
     def test_a_listing_shows_what_was_created_before_it_at_once(self, store: ObjectStore) -> None:
         for number in range(5):
             store.create(f"slots/{number}", b"1")

@@ -1,12 +1,24 @@
-"""The values that the files in fixtures were written from. Neither is ever edited: a new version gets new files."""
+"""The values that the fixtures of today's versions were written from; a new version gets new files."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from headgate_contract.heartbeats import Heartbeat, ProcessIdentity, Progress, StreamState
+from headgate_contract import wire
+from headgate_contract.codec import to_plain
+from headgate_contract.heartbeats import (
+    CurrentCheckpoint,
+    FailedAt,
+    Heartbeat,
+    ProcessIdentity,
+    Progress,
+    Standing,
+    StreamState,
+)
 from headgate_contract.history import Event
+from headgate_contract.id_ranges import Span
 from headgate_contract.ids import (
     CheckpointId,
     Generation,
@@ -22,6 +34,8 @@ from headgate_contract.operator_state import OperatorState, OperatorStateKind
 from headgate_contract.records import (
     Deployed,
     GenerationStarted,
+    Hole,
+    Repaired,
     Restarted,
     Retired,
     SnapshotCompleted,
@@ -31,6 +45,7 @@ from headgate_contract.records import (
     StreamCopy,
 )
 from headgate_contract.restore import ClaimMode, Rejected, RestoreFrom, Rollback, SinkRollback, StartFresh
+from headgate_contract.root_store import RootIdentity
 from headgate_contract.snapshot import (
     CommittableGroup,
     ExternalizedCheckpointRetention,
@@ -46,6 +61,7 @@ from headgate_contract.snapshot import (
     TaskState,
     VertexState,
 )
+from headgate_contract.summary import CompletedBy, KeptDecision, KeptSlot, Summary
 
 CHECKPOINT = SnapshotRef(
     CheckpointId(42),
@@ -81,7 +97,7 @@ STATE_FILE = StateHandle(
     "4e07408562bedb8b60ce05c1decfe3ad16b72230967de01f640b7e4729b49fce",
 )
 
-VALUES: dict[str, tuple[str, Any]] = {
+_VALUES_1: dict[str, tuple[str, Any]] = {
     "slot-generation-started": (
         "slot",
         GenerationStarted(
@@ -90,7 +106,7 @@ VALUES: dict[str, tuple[str, Any]] = {
                 CHECKPOINT,
                 "the newest snapshot that generation 6 completed",
                 (Rejected(SAVEPOINT, "older than checkpoint 42"),),
-                (SinkRollback(VertexUid("out"), Rollback.RETRACT, (CheckpointId(43), CheckpointId(44))),),
+                (SinkRollback(VertexUid("out"), Rollback.RETRACT, (Span(43, 44),)),),
             ),
             first_checkpoint=CheckpointId(45),
             deployed=3,
@@ -213,6 +229,7 @@ VALUES: dict[str, tuple[str, Any]] = {
             generation=7,
             text="checkpoint 45 is complete and committed",
             details={"bytes": 4096, "took_ms": 51},
+            slot=812,
         ),
     ),
     "snapshot": (
@@ -252,23 +269,28 @@ VALUES: dict[str, tuple[str, Any]] = {
             stream=StreamName("word-count"), number=SlotNumber(3), root="file:///srv/headgate", deployed=DEPLOYED
         ),
     ),
+    "root": ("root", RootIdentity("0b0ffb2f7a4e4d5c9d0a7b3c5e1f2a3b", "anna", 1_700_000_000_000)),
 }
-"""By the fixture's name: its kind, and what it says. Version 1."""
+"""By the fixture's name: its kind, and what it says."""
 
-HEARTBEAT = VALUES["heartbeat"][1]
+HEARTBEAT = _VALUES_1["heartbeat"][1]
 HEARTBEAT_2 = replace(
     HEARTBEAT, process=replace(HEARTBEAT.process, machine="a1b2c3d4e5f60718", namespace="pid:[4026531836]")
 )
-SNAPSHOT = VALUES["snapshot"][1]
-STARTED = VALUES["slot-generation-started"][1]
+SNAPSHOT = _VALUES_1["snapshot"][1]
+STARTED = _VALUES_1["slot-generation-started"][1]
 BROUGHT = replace(SAVEPOINT, id=CheckpointId(44), folder="nightly-40-g6", location="s3://backup", foreign=True)
 STARTED_2 = replace(
     STARTED,
     decision=replace(
-        STARTED.decision, snapshot=BROUGHT, non_restored=(VertexUid("totals"),), claim_mode=ClaimMode.CLAIM
+        STARTED.decision,
+        snapshot=BROUGHT,
+        non_restored=(VertexUid("totals"),),
+        claim_mode=ClaimMode.CLAIM,
+        place_allowed=True,
     ),
 )
-VALUES_2: dict[str, tuple[str, Any]] = {
+_VALUES_2: dict[str, tuple[str, Any]] = {
     "decision-deployed": ("decision", DEPLOYED),
     "decision-stop-wanted": (
         "decision",
@@ -280,12 +302,12 @@ VALUES_2: dict[str, tuple[str, Any]] = {
             request=RequestId("stop-1"),
         ),
     ),
-    "decision-stop-withdrawn": VALUES["decision-stop-withdrawn"],
-    "decision-retired": VALUES["decision-retired"],
+    "decision-stop-withdrawn": _VALUES_1["decision-stop-withdrawn"],
+    "decision-retired": _VALUES_1["decision-retired"],
     "heartbeat": ("heartbeat", HEARTBEAT_2),
     "slot-generation-started": ("slot", STARTED_2),
-    "slot-generation-started-fresh": VALUES["slot-generation-started-fresh"],
-    "slot-snapshot-completed": VALUES["slot-snapshot-completed"],
+    "slot-generation-started-fresh": _VALUES_1["slot-generation-started-fresh"],
+    "slot-snapshot-completed": _VALUES_1["slot-snapshot-completed"],
     "slot-restarted": (
         "slot",
         Restarted(
@@ -296,7 +318,7 @@ VALUES_2: dict[str, tuple[str, Any]] = {
             at_ms=1_700_000_000_000,
         ),
     ),
-    "slot-stopped": ("slot", replace(VALUES["slot-stopped"][1], retires=(CheckpointId(40), CheckpointId(41)))),
+    "slot-stopped": ("slot", replace(_VALUES_1["slot-stopped"][1], retires=(CheckpointId(40), CheckpointId(41)))),
     "snapshot": (
         "snapshot",
         replace(
@@ -315,7 +337,7 @@ VALUES_2: dict[str, tuple[str, Any]] = {
             },
         ),
     ),
-    "event": VALUES["event"],
+    "event": _VALUES_1["event"],
     "event-checkpoint": (
         "event",
         Event(
@@ -362,9 +384,9 @@ VALUES_2: dict[str, tuple[str, Any]] = {
         ),
     ),
 }
-"""Those of version 2, likewise: only the kinds that have one."""
+"""What has gained fields since, and what is new."""
 
-VALUES_3: dict[str, tuple[str, Any]] = {
+_VALUES_3: dict[str, tuple[str, Any]] = {
     "heartbeat": (
         "heartbeat",
         replace(HEARTBEAT_2, progress=replace(HEARTBEAT_2.progress, restarts=3), given_up=True),
@@ -372,7 +394,7 @@ VALUES_3: dict[str, tuple[str, Any]] = {
     "snapshot": (
         "snapshot",
         replace(
-            VALUES_2["snapshot"][1],
+            _VALUES_2["snapshot"][1],
             tasks={
                 VertexUid("counts"): TaskState(
                     {
@@ -388,12 +410,127 @@ VALUES_3: dict[str, tuple[str, Any]] = {
         ),
     ),
 }
-"""Those of version 3."""
 
-VALUES_4: dict[str, tuple[str, Any]] = {
+_VALUES_4: dict[str, tuple[str, Any]] = {
     "snapshot": (
         "snapshot",
-        replace(VALUES_3["snapshot"][1], finished=(VertexUid("counts"), VertexUid("lines"))),
+        replace(_VALUES_3["snapshot"][1], finished=(VertexUid("counts"), VertexUid("lines"))),
     ),
 }
-"""Those of version 4."""
+
+_HEARTBEAT_3 = _VALUES_3["heartbeat"][1]
+_VALUES_5: dict[str, tuple[str, Any]] = {
+    "heartbeat": (
+        "heartbeat",
+        replace(
+            _HEARTBEAT_3,
+            progress=replace(_HEARTBEAT_3.progress, standstills=2),
+            standing=(
+                Standing(
+                    what="Spark's JVM has not answered",
+                    for_ms=42_500,
+                    allowed_ms=60_000,
+                    setting="headgate.progress.timeout",
+                ),
+            ),
+        ),
+    ),
+}
+
+_HEARTBEAT_5 = _VALUES_5["heartbeat"][1]
+_CURRENT = CurrentCheckpoint(checkpoint=CheckpointId(45), as_of_ms=1_699_999_998_500, age_ms=1_500)
+_VALUES_6: dict[str, tuple[str, Any]] = {
+    "slot-hole": ("slot", Hole(repair="20260102-0304-9f", why="streams/a/slots/00000007.json is damaged")),
+    "slot-repaired": (
+        "slot",
+        Repaired(
+            repair="20260102-0304-9f",
+            next_generation=Generation(9),
+            next_checkpoint=CheckpointId(60),
+            retires=(CheckpointId(40),),
+            by="anna",
+            reason="1 slots were damaged, missing or contradictory",
+            at_ms=1_700_000_000_000,
+        ),
+    ),
+    "decision-hole": ("decision", Hole(repair="20260102-0304-9f", why="it is missing")),
+}
+_VALUES_7: dict[str, tuple[str, Any]] = {
+    "heartbeat": (
+        "heartbeat",
+        replace(
+            _HEARTBEAT_5,
+            progress=replace(_HEARTBEAT_5.progress, current=_CURRENT),
+            failed_at=FailedAt(
+                times=2,
+                where="source 'lines'",
+                parts=("file:///srv/in/7.json",),
+                since={"batch": 4, "count": 6},
+                behind={"lines": {"initial": True}},
+                cause="ValueError: 7 is not good",
+            ),
+        ),
+    ),
+}
+
+_SUMMARY = Summary(
+    stream=StreamName("word-count"),
+    slot=SlotNumber(400),
+    decision=SlotNumber(9),
+    slots=(
+        KeptSlot(SlotNumber(1), _VALUES_1["slot-generation-started-fresh"][1]),
+        KeptSlot(SlotNumber(311), _VALUES_1["slot-snapshot-completed"][1]),
+        KeptSlot(SlotNumber(312), STARTED_2),
+        KeptSlot(SlotNumber(400), _VALUES_2["slot-restarted"][1]),
+    ),
+    decisions=(KeptDecision(SlotNumber(3), DEPLOYED),),
+    completed=(
+        CompletedBy(Generation(1), (Span(1, 17),)),
+        CompletedBy(Generation(7), (Span(45, 102), Span(104, 131))),
+    ),
+    retired=(Span(9, 9),),
+    uncommitted=(Span(131, 131),),
+    cleared=199,
+    taken=(312, 400),
+)
+
+_VALUES_6["snapshot"] = (
+    "snapshot",
+    replace(_VALUES_4["snapshot"][1], published={VertexUid("out"): CheckpointId(39)}),
+)
+_VALUES_6["summary"] = ("summary", _SUMMARY)
+VALUES = {**_VALUES_1, **_VALUES_2, **_VALUES_3, **_VALUES_4, **_VALUES_5, **_VALUES_6, **_VALUES_7}
+"""By the fixture's name: its kind, and what it says, with every field of today."""
+WRITER = "e4da3b7fbbce2345d7772b0674a318d5"
+FIXTURES = Path(__file__).parent / "fixtures"
+
+
+def place_of(kind: str) -> str:
+    """The path for which the fixtures of `kind` are written; a snapshot's metadata may be moved."""
+    return {"slot": "log/00000001.json", "decision": "log/00000001.json", "snapshot": ""}.get(kind, f"{kind}.json")
+
+
+def stored(kind: str, value: Any) -> bytes:
+    """The bytes of `value` as this release writes them."""
+    body = {"writer": WRITER, "record": to_plain(value)} if kind in ("slot", "decision") else value
+    return wire.encode(kind, body, place_of(kind))
+
+
+def fixture(name: str) -> Path:
+    kind, _ = VALUES[name]
+    return FIXTURES / f"v{wire.VERSIONS[kind]}" / f"{name}.json"
+
+
+def resealed(data: bytes, old: bytes, new: bytes) -> bytes:
+    """`data` with something else in it, and the checksum of that: what another writer might have written."""
+    line = data[: data.rindex(b',"sha256"')]
+    assert old in line
+    changed = line.replace(old, new)
+    return changed + f',"sha256":"{wire.sha256(changed)}"}}\n'.encode()
+
+
+if __name__ == "__main__":  # a new version's fixtures; those that are there are never edited
+    for name, (kind, value) in VALUES.items():
+        if not fixture(name).exists():
+            fixture(name).parent.mkdir(exist_ok=True)
+            fixture(name).write_bytes(stored(kind, value))

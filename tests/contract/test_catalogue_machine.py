@@ -23,6 +23,7 @@ from headgate_contract.restore import (
 )
 from tests.contract.lives import OUT, Lives, snapshot, started
 from tests.contract.profiles import MACHINE
+from tests.contract.same_answers import check_same_answers
 
 
 @dataclass
@@ -96,7 +97,7 @@ class CatalogueMachine(RuleBasedStateMachine):
     def begin(self, decision: RestoreFrom | StartFresh) -> None:
         """The sink takes back what the decision names, and shows the history that is restored (again)."""
         for rollback in decision.rollbacks:
-            self.published -= {int(group) for group in rollback.groups}
+            self.published -= {int(group) for group in rollback.ids}
         base = decision.snapshot if isinstance(decision, RestoreFrom) else None
         self.published |= {int(id) for id in self.lives.catalogue.lineage(base)} & self.completed
         assert self.published == self.lineage(self.model[-1].base), "the sink shows another history than the state's"
@@ -212,12 +213,26 @@ class CatalogueMachine(RuleBasedStateMachine):
         self.lives.retire(ref)
         self.retired.add(id)
 
-    @rule(count=st.integers(1, 5))
-    def forget_slots(self, count: int) -> None:
-        """Retention deletes some slots and is broken off."""
-        self.lives.forget(*self.lives.catalogue.forgettable()[:count])
+    @precondition(lambda self: self.model)
+    @rule()
+    def fold(self) -> None:
+        """Old entries are folded into a summary, and read from it from now on."""
+        self.lives.fold()
+
+    @precondition(lambda self: self.model)
+    @rule()
+    def want_a_stop(self) -> None:
+        self.lives.want_stop(Generation(len(self.model)))
+
+    @rule()
+    def deploy(self) -> None:
+        self.lives.deploy(f"job-{len(self.lives.every_decision)}.py")
 
     # ---- what must hold at every moment
+
+    @invariant()
+    def a_summary_answers_as_all_entries_do(self) -> None:
+        check_same_answers(self.lives.unfolded, self.lives.catalogue)
 
     @invariant()
     def the_catalogue_says_what_happened(self) -> None:

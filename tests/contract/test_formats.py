@@ -1,8 +1,10 @@
-"""Files that older releases wrote are read to the same values for ever, and docs/formats says what is in them."""
+"""What is stored today stays what it is, byte for byte and bit for bit; docs/formats says what is in it."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import json
 import re
 import typing
 from pathlib import Path
@@ -10,17 +12,29 @@ from typing import Any
 
 import pytest
 
-from headgate_contract import heartbeats, history, mailbox, measures, operator_state, records, restore, snapshot, wire
-from headgate_contract.codec import to_plain
+from headgate_contract import (
+    heartbeats,
+    history,
+    id_ranges,
+    mailbox,
+    measures,
+    operator_state,
+    records,
+    restore,
+    root_store,
+    snapshot,
+    summary,
+    wire,
+)
+from headgate_contract.errors import CorruptObject, OlderVersion
 from headgate_contract.ids import SlotNumber
 from headgate_contract.log import ExclusiveLog
 from headgate_contract.paths import numbered
 from headgate_contract.store import open_store
 from tests.contract.store_suite import unique
-from tests.contract.stored_values import VALUES, VALUES_2, VALUES_3, VALUES_4
+from tests.contract.stored_values import FIXTURES, VALUES, fixture, place_of, resealed, stored
 from tests.house_rules import REPO
 
-FIXTURES = Path(__file__).parent / "fixtures"
 DOCS = REPO / "docs" / "formats"
 BODIES: dict[str, Any] = {
     "slot": records.SlotRecord,
@@ -31,55 +45,97 @@ BODIES: dict[str, Any] = {
     "event": history.Event,
     "snapshot": snapshot.SnapshotMetadata,
     "stream": records.StreamCopy,
+    "root": root_store.RootIdentity,
+    "summary": summary.Summary,
 }
 LOGS = ("slot", "decision")
-RELEASED = (
-    [(1, name) for name in sorted(VALUES)]
-    + [(2, name) for name in sorted(VALUES_2)]
-    + [(3, name) for name in sorted(VALUES_3)]
-    + [(4, name) for name in sorted(VALUES_4)]
-)
-"""Every fixture: its version and its name."""
+STORE = open_store(f"memory://{unique()}")
 OTHERS = {"manifest", "segment"}  # what sinks and sources put into the same envelope
 
 
 def read(kind: str, data: bytes) -> object:
     """The value in a stored file, read as the code reads it."""
     if kind not in LOGS:
-        return wire.decode(kind, data, BODIES[kind], kind)
-    store = open_store(f"memory://{unique()}")
-    store.create(numbered("log", SlotNumber(1)), data)
-    (slot,) = ExclusiveLog[Any](store, "log", kind, BODIES[kind]).read()
-    return slot.record
+        return wire.decode(kind, data, BODIES[kind], kind, place_of(kind))
+    return ExclusiveLog[Any](STORE, "log", kind, BODIES[kind]).decode(data, numbered("log", SlotNumber(1)))
 
 
-def fixture(version: int, name: str) -> tuple[str, Any, bytes]:
-    """The kind, the value that was written, and the file."""
-    kind, value = {1: VALUES, 2: VALUES_2, 3: VALUES_3, 4: VALUES_4}[version][name]
-    return kind, value, (FIXTURES / f"v{version}" / f"{name}.json").read_bytes()
-
-
-@pytest.mark.parametrize(("version", "name"), RELEASED)
-def test_a_file_of_any_version_is_read_to_what_it_was_written_from(version: int, name: str) -> None:
-    kind, value, data = fixture(version, name)
+@pytest.mark.parametrize("name", sorted(VALUES))
+def test_a_fixture_is_read_to_what_it_was_written_from_and_written_to_the_same_bytes(name: str) -> None:
+    kind, value = VALUES[name]
+    data = fixture(name).read_bytes()
     assert read(kind, data) == value
+    assert stored(kind, value) == data, "a format that changes gets a new version"
 
 
-@pytest.mark.parametrize(("version", "name"), RELEASED)
-def test_while_the_version_is_the_same_the_bytes_are_too(version: int, name: str) -> None:
-    kind, value, data = fixture(version, name)
-    body = {"writer": "e4da3b7fbbce2345d7772b0674a318d5", "record": to_plain(value)} if kind in LOGS else value
-    assert (wire.encode(kind, body) == data) == (wire.VERSIONS[kind] == version)
+@pytest.mark.parametrize("path", sorted(FIXTURES.glob("v*/*.json")), ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_a_file_of_another_version_is_refused_by_name(path: Path) -> None:
+    kind, version = path.stem.partition("-")[0], int(path.parent.name.removeprefix("v"))
+    if version == wire.VERSIONS[kind]:
+        return
+    with pytest.raises(OlderVersion, match=rf"{kind} file of version {version}; this Headgate reads .*older Headgate"):
+        read(kind, path.read_bytes())
 
 
 def test_every_kind_of_file_and_of_record_has_a_fixture() -> None:
     assert set(BODIES) == set(wire.VERSIONS) - OTHERS
-    stored = {(version, type(fixture(version, name)[1])) for version, name in RELEASED}
-    for kind, body in BODIES.items():
-        members = set(typing.get_args(body)) or {body}
-        assert {(wire.VERSIONS[kind], member) for member in members} <= stored, f"{kind} lacks a fixture"
-    found = {(int(path.parent.name.removeprefix("v")), path.stem) for path in FIXTURES.glob("v*/*")}
-    assert found == set(RELEASED)
+    written = {type(value) for _, value in VALUES.values()}
+    for body in BODIES.values():
+        assert set(typing.get_args(body)) or {body} <= written, f"{body} lacks a fixture"
+    assert {path for path in FIXTURES.glob("v*/*") if path in set(map(fixture, VALUES))} == set(map(fixture, VALUES))
+
+
+# ---- every byte counts
+
+
+@pytest.mark.parametrize("name", sorted(VALUES))
+def test_every_single_bit_flip_of_a_stored_file_is_refused_by_name(name: str) -> None:
+    kind, value = VALUES[name]
+    good = stored(kind, value)
+    for at, bit in itertools.product(range(len(good)), range(8)):
+        bad = bytearray(good)
+        bad[at] ^= 1 << bit
+        with pytest.raises(CorruptObject):
+            read(kind, bytes(bad))
+
+
+@pytest.mark.parametrize("name", sorted(VALUES))
+def test_a_stored_file_that_is_cut_or_goes_on_is_refused_by_name(name: str) -> None:
+    kind, value = VALUES[name]
+    good = stored(kind, value)
+    bad = [good[:length] for length in range(len(good))]
+    bad += [good + tail for tail in (b"\0", b" ", b"\n", b"{}", good, b"\0" * 512)]
+    bad += [b" " + good, b"\xef\xbb\xbf" + good, b"\0" * len(good)]
+    for data in bad:
+        with pytest.raises(CorruptObject):
+            read(kind, data)
+
+
+@pytest.mark.parametrize("name", sorted(VALUES))
+def test_a_file_that_an_editor_has_laid_out_anew_is_refused_and_told_so(name: str) -> None:
+    kind, value = VALUES[name]
+    good = stored(kind, value)
+    plain = json.loads(good)
+    layouts = [json.dumps(plain, indent=2), json.dumps(plain), good.decode("utf-8", "surrogateescape").rstrip()]
+    for text in layouts:
+        with pytest.raises(CorruptObject, match="laid out anew, by an editor"):
+            read(kind, text.encode())
+        assert wire.canonical(text.encode()) == good
+    plain["body"] = {**plain["body"], "more": 1}
+    changed = json.dumps(plain, indent=2).encode()
+    with pytest.raises(CorruptObject, match="does not end in its checksum"):
+        read(kind, changed)
+    assert wire.canonical(changed) is None
+
+
+@pytest.mark.parametrize("name", sorted(VALUES))
+def test_a_file_that_lies_elsewhere_than_it_was_written_for_is_refused_by_name(name: str) -> None:
+    kind, value = VALUES[name]
+    elsewhere = resealed(stored(kind, value), b'{"at":"', b'{"at":"streams/other/')
+    if kind == "snapshot":
+        assert read(kind, stored(kind, value)) == value, "a savepoint may be moved"
+    with pytest.raises(CorruptObject, match="is misplaced: it was written as 'streams/other/"):
+        read(kind, elsewhere)
 
 
 # ---- the pages
@@ -89,15 +145,19 @@ DOCUMENTED: dict[tuple[str, str], type] = {
     ("slot", "`snapshot-completed`: a checkpoint or savepoint"): records.SnapshotCompleted,
     ("slot", "`stopped`: the end of a generation in good order"): records.Stopped,
     ("slot", "`restarted`: the generation goes on after a failure"): records.Restarted,
+    ("slot", "`hole`: here was an entry that is lost"): records.Hole,
+    ("slot", "`repaired`: the end of a repair"): records.Repaired,
     ("slot", "reference"): snapshot.SnapshotRef,
     ("slot", "restore-from"): restore.RestoreFrom,
     ("slot", "start-fresh"): restore.StartFresh,
     ("slot", "rejected"): restore.Rejected,
     ("slot", "rollback"): restore.SinkRollback,
+    ("slot", "span"): id_ranges.Span,
     ("decision", "`deployed`: a job file with settings, under a stream's name"): records.Deployed,
     ("decision", "`stop-wanted`: nobody is to restart this generation"): records.StopWanted,
     ("decision", "`stop-withdrawn`: its stop failed and it runs on"): records.StopWithdrawn,
     ("decision", "`retired`: these snapshots are no candidates any more"): records.Retired,
+    ("decision", "`hole`: here was a decision that is lost"): records.Hole,
     ("snapshot", ""): snapshot.SnapshotMetadata,
     ("snapshot", "source"): snapshot.SourceState,
     ("snapshot", "vertex"): snapshot.VertexState,
@@ -113,10 +173,19 @@ DOCUMENTED: dict[tuple[str, str], type] = {
     ("heartbeat", ""): heartbeats.Heartbeat,
     ("heartbeat", "process"): heartbeats.ProcessIdentity,
     ("heartbeat", "progress"): heartbeats.Progress,
+    ("heartbeat", "standing"): heartbeats.Standing,
+    ("heartbeat", "current"): heartbeats.CurrentCheckpoint,
+    ("heartbeat", "failed-at"): heartbeats.FailedAt,
     ("event", ""): history.Event,
     ("event", "`checkpoint-cost`: what a checkpoint or savepoint cost"): measures.CheckpointCost,
     ("event", "`recovery-time`: how long the way back took"): measures.RecoveryTime,
     ("stream", ""): records.StreamCopy,
+    ("root", ""): root_store.RootIdentity,
+    ("summary", ""): summary.Summary,
+    ("summary", "kept slot"): summary.KeptSlot,
+    ("summary", "kept decision"): summary.KeptDecision,
+    ("summary", "ids"): summary.CompletedBy,
+    ("summary", "span"): id_ranges.Span,
 }
 
 

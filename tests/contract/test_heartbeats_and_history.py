@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,19 +15,22 @@ from headgate_contract.heartbeats import (
     Heartbeat,
     Progress,
     StreamState,
+    delete_old_heartbeats,
     read_heartbeat,
-    read_heartbeats,
     write_heartbeat,
 )
 from headgate_contract.history import Event, read_history, record_event
 from headgate_contract.ids import Generation, StreamName
-from headgate_contract.paths import HEARTBEATS, StreamPaths
+from headgate_contract.paths import HEARTBEATS, StreamPaths, heartbeat_of
 from headgate_contract.process import identify, started
 from headgate_contract.store import ObjectStore, open_store
 from headgate_contract.store_local import LocalStore
 from headgate_contract.store_memory import MemoryStore
 from tests.contract.lives import STREAM
 from tests.contract.store_suite import unique
+from tests.contract.stored_values import resealed
+
+PATH = StreamPaths(STREAM).heartbeat(Generation(1))
 
 
 @pytest.fixture
@@ -48,16 +52,29 @@ def beat(stream: str = STREAM, generation: int = 1, counter: int = 1) -> Heartbe
 
 
 class TestHeartbeats:
-    def test_the_newest_beat_of_each_generation_is_read_with_one_listing(self, store: ObjectStore) -> None:
+    def test_the_newest_beat_of_a_generation_is_read_with_one_request(self, store: ObjectStore) -> None:
         write_heartbeat(store, beat(counter=1))
         write_heartbeat(store, beat(counter=2))
         write_heartbeat(store, beat(generation=2))
-        write_heartbeat(store, beat("a.g7"))
-        found = read_heartbeats(store)
-        assert set(found) == {("orders", 1), ("orders", 2), ("a.g7", 1)}
-        assert found[STREAM, Generation(1)].heartbeat == beat(counter=2)
+        seen = read_heartbeat(store, STREAM, Generation(1))
+        assert seen is not None
+        assert seen.heartbeat == beat(counter=2)
         assert read_heartbeat(store, STREAM, Generation(2)) is not None
         assert read_heartbeat(store, STREAM, Generation(3)) is None
+
+    def test_those_of_generations_long_past_are_deleted_and_of_no_other_stream(self, store: ObjectStore) -> None:
+        for generation in range(1, 26):
+            write_heartbeat(store, beat(generation=generation))
+        for other in ("order", "orders-2", "orders.g7", "a", "z"):
+            write_heartbeat(store, beat(other))
+        store.create(f"{HEARTBEATS}/orders.g0.json", b"a stray file")
+        assert delete_old_heartbeats(store, STREAM, Generation(25)) == 5
+        left = {heartbeat_of(info.path) for info in store.list(HEARTBEATS)} - {None}
+        assert left == {
+            *((STREAM, generation) for generation in range(6, 26)),
+            *((other, 1) for other in ("order", "orders-2", "orders.g7", "a", "z")),
+        }
+        assert delete_old_heartbeats(store, STREAM, Generation(25)) == 0
 
     def test_age_is_told_by_the_storages_clock_whatever_the_driver_thinks(self, tmp_path: Path) -> None:
         store = LocalStore(tmp_path)
@@ -68,48 +85,45 @@ class TestHeartbeats:
         assert seen is not None
         assert 99 < seen.age_s < 110
         os.utime(path, (store.now() + 1000, store.now() + 1000))
-        assert read_heartbeats(store)[STREAM, Generation(1)].age_s == 0
+        seen = read_heartbeat(store, STREAM, Generation(1))
+        assert seen is not None
+        assert seen.age_s == 0
 
     @pytest.mark.parametrize(
         ("data", "says"),
         [
             (b"torn", "is not a heartbeat file"),
-            (wire.encode("heartbeat", beat(generation=2)), "holds the heartbeat of orders, generation 2"),
-            (wire.encode("heartbeat", beat()).replace(b"running", b"dreaming"), "'dreaming', allowed are launched"),
-            (wire.encode("heartbeat", beat()).replace(b'"version":3', b'"version":9'), "version 9"),
+            (wire.encode("heartbeat", beat(generation=2), PATH), "holds the heartbeat of orders, generation 2"),
+            (
+                resealed(wire.encode("heartbeat", beat(), PATH), b"running", b"dreaming"),
+                "'dreaming', allowed are launched",
+            ),
+            (resealed(wire.encode("heartbeat", beat(), PATH), b'"version":', b'"version":9'), "of version 9"),
+            (wire.encode("heartbeat", beat(), PATH).replace(b"running", b"failed"), "checksum is that of other bytes"),
+            (wire.encode("heartbeat", beat(), f"{HEARTBEATS}/other.g1.json"), "is misplaced"),
         ],
     )
-    def test_a_corrupt_heartbeat_is_seen_with_its_fault_and_hides_no_other(
-        self, store: ObjectStore, data: bytes, says: str
-    ) -> None:
+    def test_a_corrupt_heartbeat_is_seen_with_its_fault(self, store: ObjectStore, data: bytes, says: str) -> None:
         store.create(StreamPaths(STREAM).heartbeat(Generation(1)), data)
-        write_heartbeat(store, beat("other"))
-        found = read_heartbeats(store)
-        assert found[StreamName("other"), Generation(1)].heartbeat is not None
-        seen = found[STREAM, Generation(1)]
+        seen = read_heartbeat(store, STREAM, Generation(1))
+        assert seen is not None
         assert seen.heartbeat is None
         assert seen.fault is not None
         assert says in seen.fault
 
     @pytest.mark.parametrize("name", ["readme", "..g1.json", "x.g0.json", "x.g01.json", "-x.g1.json", "sub/x.g1.json"])
-    def test_strange_files_among_the_heartbeats_are_none(self, store: ObjectStore, name: str) -> None:
-        store.create(f"{HEARTBEATS}/{name}", b"x")
-        write_heartbeat(store, beat())
-        assert set(read_heartbeats(store)) == {("orders", 1)}
+    def test_strange_files_among_the_heartbeats_are_none(self, name: str) -> None:
+        assert heartbeat_of(f"{HEARTBEATS}/{name}") is None
 
-    def test_a_heartbeat_that_vanishes_while_it_is_read_is_left_out(self) -> None:
+    def test_a_heartbeat_that_vanishes_while_it_is_read_is_none(self) -> None:
         class Vanishing(MemoryStore):
             def read(self, path: str) -> bytes:
-                if "gone" in path:
-                    self.delete(path)
+                self.delete(path)
                 return super().read(path)
 
         store = Vanishing(f"memory://{unique()}")
-        write_heartbeat(store, beat("gone"))
         write_heartbeat(store, beat())
-        assert set(read_heartbeats(store)) == {("orders", 1)}
-        write_heartbeat(store, beat("gone"))
-        assert read_heartbeat(store, StreamName("gone"), Generation(1)) is None
+        assert read_heartbeat(store, STREAM, Generation(1)) is None
 
     def test_every_state_has_its_successors_and_an_ended_one_has_none(self) -> None:
         assert set(LEGAL) == set(StreamState)
@@ -123,6 +137,13 @@ class TestHeartbeats:
 class TestHistory:
     def event(self, at_ms: int, what: str = "checkpoint") -> Event:
         return Event(at_ms=at_ms, what=what, outcome="EXECUTED", by="driver", generation=1, details={"bytes": 12})
+
+    def test_it_is_in_the_order_of_the_log_whatever_the_clocks_say(self, store: ObjectStore) -> None:
+        behind, ahead = replace(self.event(5), slot=3), replace(self.event(1_700_000_000_000), slot=2)
+        for event in (ahead, behind):
+            record_event(store, STREAM, event)
+        assert read_history(store, STREAM) == [ahead, behind]
+        assert read_history(store, STREAM, limit=1) == [behind]
 
     def test_events_are_told_in_the_order_of_their_moments(self, store: ObjectStore) -> None:
         for at_ms in (5, 1_700_000_000_000, 70):
@@ -147,7 +168,7 @@ class TestHistory:
 
     def test_an_unreadable_event_is_told_at_its_moment(self, store: ObjectStore) -> None:
         record_event(store, STREAM, self.event(5))
-        store.create(StreamPaths(STREAM).event(6, "torn"), b"torn")
+        store.create(StreamPaths(STREAM).event(0, 6, "torn"), b"torn")
         record_event(store, STREAM, self.event(7))
         store.create(f"{StreamPaths(STREAM).history}/zz", b"torn")
         told = read_history(store, STREAM)

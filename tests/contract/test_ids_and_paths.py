@@ -123,7 +123,7 @@ class TestPaths:
             paths.checkpoint(CheckpointId(42), Generation(7)),
             paths.shared_file("0001.sst"),
             paths.savepoint(SavepointName("v1"), CheckpointId(42), Generation(7)),
-            paths.event(1_700_000_000_000, "abc"),
+            paths.event(3, 1_700_000_000_000, "abc"),
             paths.heartbeat(Generation(7)),
             numbered(paths.slots, SlotNumber(42)),
             METADATA,
@@ -137,7 +137,7 @@ class TestPaths:
             "streams/orders/checkpoints/chk-42-g7",
             "streams/orders/shared/0001.sst",
             "streams/orders/savepoints/v1-42-g7",
-            "streams/orders/history/001700000000000-abc.json",
+            "streams/orders/history/0000000003-001700000000000-abc.json",
             "fleet/heartbeats/orders.g7.json",
             "streams/orders/slots/00000042.json",
             "_metadata",
@@ -146,14 +146,14 @@ class TestPaths:
     def test_of_a_savepoints_folder_it_is_known_which_generation_has_begun_it(self) -> None:
         paths = StreamPaths(StreamName("orders"))
         folder = paths.savepoint(SavepointName("v1"), CheckpointId(42), Generation(7))
-        assert paths.generation_of_savepoint(folder) == 7
+        assert paths.attempt_of(folder) == (42, 7)
         others = (
             f"{folder}/state",
             f"{paths.savepoints}/v1",
             f"{paths.savepoints}/v1-42-g7-copy",
             "elsewhere/v1-42-g7",
         )
-        assert [paths.generation_of_savepoint(other) for other in others] == [None] * 4
+        assert [paths.attempt_of(other) for other in others] == [None] * 4
 
     @PROPERTY
     @given(records.numbers.map(SlotNumber))
@@ -203,7 +203,7 @@ class TestPaths:
         assert stream_of(path) is None
 
     def test_an_events_moment_is_in_its_name(self) -> None:
-        assert moment_of(StreamPaths(StreamName("a")).event(17, "x-y")) == 17
+        assert moment_of(StreamPaths(StreamName("a")).event(2, 17, "x-y")) == 17
         assert moment_of("streams/a/history/readme") is None
 
 

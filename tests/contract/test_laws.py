@@ -22,7 +22,7 @@ Damage = Callable[[Lives], None]
 
 
 def _drop(number: int) -> Damage:
-    return lambda lives: lives.forget(SlotNumber(number))
+    return lambda lives: lives.lose(SlotNumber(number))
 
 
 def _append(record: SlotRecord) -> Damage:
@@ -50,7 +50,7 @@ class TestLaws:
                 _drop(5), "slot 6 is .* follow stopped|slot 5 is missing|written by generation 2", id="a start is gone"
             ),
             pytest.param(
-                lambda lives: (lives.checkpoint(), lives.forget(SlotNumber(6))),
+                lambda lives: (lives.checkpoint(), lives.lose(SlotNumber(6))),
                 "slot 6 is missing, 7 is there",
                 id="a hole after the newest start",
             ),
@@ -116,13 +116,11 @@ class TestLaws:
         good.restart()
         good.checkpoint()
         good.restart()
-        assert [restart.restart for restart in good.catalogue.restarts] == [1, 2]
-        assert [restart.snapshot for restart in good.catalogue.restarts] == [3, 4]
+        last = good.catalogue.last_restart
+        assert last is not None
+        assert (last.restart, last.snapshot) == (2, 4)
         good.start(good.catalogue.history[0])
-        assert good.catalogue.restarts == ()
-        assert {7, 9} <= set(good.catalogue.forgettable())
-        good.forget(SlotNumber(7))
-        assert good.catalogue.newest_slot == 10
+        assert good.catalogue.last_restart is None
 
     def test_an_id_below_the_generations_own_is_named(self, lives: Lives) -> None:
         lives.append(started(1, first_checkpoint=5))
@@ -135,9 +133,36 @@ class TestLaws:
         with pytest.raises(LogDamaged, match="slot 1 starts no generation"):
             assert lives.catalogue
 
-    def test_holes_below_the_newest_start_are_allowed(self, good: Lives) -> None:
-        good.forget(SlotNumber(2), SlotNumber(3), SlotNumber(4))
-        assert [ref.id for ref in good.catalogue.completed] == [3]
+    @pytest.mark.parametrize("number", [2, 3, 4])
+    def test_a_hole_below_the_newest_start_is_damage_too(self, good: Lives, number: int) -> None:
+        good.lose(SlotNumber(number))
+        with pytest.raises(LogDamaged, match=f"slot {number} is missing, {number + 1} is there"):
+            assert good.catalogue
+
+    @pytest.mark.parametrize(
+        ("damage", "says"),
+        [
+            (_append(SnapshotCompleted(generation=Generation(2), snapshot=snapshot(3, 2))), "completes 3 again"),
+            (_append(SnapshotCompleted(generation=Generation(1), snapshot=snapshot(4, 1))), "written by generation 1"),
+            (_append(started(4, first_checkpoint=9)), "starts generation 4, not 3"),
+            (_append(started(3, first_checkpoint=3)), "begin at a taken id, 3 or lower"),
+            (
+                _append(Restarted(generation=Generation(2), restart=2, cause="", snapshot=CheckpointId(3), at_ms=1)),
+                "restart 2 after restart 0",
+            ),
+            (
+                _append(Restarted(generation=Generation(2), restart=1, cause="", snapshot=CheckpointId(2), at_ms=1)),
+                "goes on from 2, its generation stands on 3",
+            ),
+            (lambda lives: (lives.checkpoint(), lives.stop(), lives.lose(SlotNumber(7))), "slot 7 is missing"),
+        ],
+    )
+    def test_they_hold_behind_a_summary_as_well(self, good: Lives, damage: Damage, says: str) -> None:
+        good.fold()
+        assert good.catalogue.newest_slot == 6
+        damage(good)
+        with pytest.raises(LogDamaged, match=says):
+            assert good.catalogue
 
     def test_a_missing_decision_is_named(self, lives: Lives) -> None:
         lives.deploy()

@@ -10,11 +10,19 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from headgate_contract import wire
 from headgate_contract.catalogue import Catalogue, read_catalogue
-from headgate_contract.errors import LogDamaged, SlotTaken, StorageError
-from headgate_contract.ids import Generation, SlotNumber
-from headgate_contract.log import Slot
+from headgate_contract.errors import LogDamaged, RootLost, SlotTaken, StorageError
+from headgate_contract.ids import Generation, SlotNumber, StreamName
+from headgate_contract.log import LogMoved, Slot
 from headgate_contract.paths import StreamPaths, numbered
-from headgate_contract.records import GenerationStarted, SlotLog, SnapshotCompleted, Stopped, slot_log
+from headgate_contract.records import (
+    GenerationStarted,
+    Retired,
+    SlotLog,
+    SnapshotCompleted,
+    Stopped,
+    decision_log,
+    slot_log,
+)
 from headgate_contract.restore import RestoreFrom
 from headgate_contract.snapshot import SnapshotRef
 from headgate_contract.store import Listing, ObjectStore, open_store
@@ -83,6 +91,40 @@ class TestAppend:
         assert log.read() == ()
 
 
+class TestPredecessor:
+    """An entry is made only where the one before it is: in another folder it would be a hole in this one."""
+
+    def test_an_entry_whose_predecessor_is_gone_is_not_made(self, log: SlotLog, store: ObjectStore) -> None:
+        first = log.append(None, started(1))
+        store.delete(numbered(SLOTS, first.number))
+        with pytest.raises(RootLost, match=r"slots/00000001\.json is gone from memory://.*not the log that was read"):
+            log.append(first.number, completed(1))
+        assert store.list(SLOTS) == []
+
+    def test_nor_if_another_one_is_in_its_place(self, log: SlotLog, store: ObjectStore) -> None:
+        first = log.append(None, started(1))
+        store.delete(numbered(SLOTS, first.number))
+        slot_log(store, STREAM).append(None, started(1))
+        with pytest.raises(RootLost, match=r"is not the entry that was there"):
+            log.append(first.number, completed(1))
+
+    def test_who_has_only_read_it_is_told_as_well(self, log: SlotLog, store: ObjectStore) -> None:
+        first = log.append(None, started(1))
+        reader = slot_log(store, STREAM)
+        assert reader.peek(first.number) == first
+        store.replace(numbered(SLOTS, first.number), b"another")
+        with pytest.raises(RootLost):
+            reader.append(first.number, completed(1))
+
+    def test_who_has_not_read_it_remembers_what_was_there_first(self, log: SlotLog, store: ObjectStore) -> None:
+        first = log.append(None, started(1))
+        other = slot_log(store, STREAM)
+        other.confirm(first.number)
+        store.replace(numbered(SLOTS, first.number), b"another")
+        with pytest.raises(RootLost):
+            other.confirm(first.number)
+
+
 class TestRead:
     def test_an_empty_log_has_no_entries(self, log: SlotLog) -> None:
         assert log.read() == ()
@@ -91,25 +133,45 @@ class TestRead:
     def test_what_was_read_once_is_not_read_again(self, log: SlotLog, store: ObjectStore) -> None:
         log.append(None, started(1))
         reader = slot_log(store, STREAM)
+        log.append(SlotNumber(1), completed(1))
         before = reader.read()
         store.replace(numbered(SLOTS, SlotNumber(1)), b"torn")
         assert reader.read() == before
         with pytest.raises(LogDamaged):
             slot_log(store, STREAM).read()
 
-    def test_what_was_deleted_is_forgotten(self, log: SlotLog, store: ObjectStore) -> None:
+    def test_a_log_that_is_not_what_was_known_is_not_gone_on_from(self, log: SlotLog, store: ObjectStore) -> None:
         first = log.append(None, started(1))
         log.append(first.number, completed(1))
-        other = slot_log(store, STREAM)
-        other.read()
-        log.forget(first.number)
-        assert [slot.number for slot in log.read()] == [2]
-        assert [slot.number for slot in other.read()] == [2]
-        assert log.peek(first.number) is None
+        readers = [slot_log(store, STREAM) for _ in range(2)]
+        for reader in readers:
+            reader.read()
+        store.replace(numbered(SLOTS, SlotNumber(2)), b"another one's, longer or shorter")
+        with pytest.raises(LogMoved):
+            readers[0].read()
+        store.delete(numbered(SLOTS, SlotNumber(2)))
+        with pytest.raises(LogMoved):
+            readers[1].read()
+
+    def test_what_a_summary_covers_is_not_read(self, log: SlotLog, store: ObjectStore) -> None:
+        log.append(None, started(1))
+        for id in (1, 2, 3):
+            log.append(SlotNumber(id), completed(id))
+        store.replace(numbered(SLOTS, SlotNumber(1)), b"torn")
+        reader = slot_log(store, STREAM)
+        reader.begin(SlotNumber(2))
+        assert [slot.number for slot in reader.read()] == [3, 4]
+        reader.begin(SlotNumber(4))
+        assert reader.read() == ()
+        log.append(SlotNumber(4), completed(4))
+        assert [slot.number for slot in reader.read()] == [5]
+        assert [slot.number for slot in reader.read()] == [5]
 
     def test_more_than_eight_digits_of_slots_go_on(self, log: SlotLog, store: ObjectStore) -> None:
         last = SlotNumber(99_999_999)
+        store.create(numbered(SLOTS, last), b"the one before")
         slot = log.append(last, started(1))
+        store.delete(numbered(SLOTS, last))
         assert slot.number == 100_000_000
         assert slot_log(store, STREAM).read() == (slot,)
 
@@ -139,9 +201,29 @@ class TestRead:
     def test_a_slot_that_says_what_no_slot_can_say_is_named(
         self, log: SlotLog, store: ObjectStore, body: dict[str, object], says: str
     ) -> None:
-        store.create(numbered(SLOTS, SlotNumber(1)), wire.encode("slot", body))
+        path = numbered(SLOTS, SlotNumber(1))
+        store.create(path, wire.encode("slot", body, path))
         with pytest.raises(LogDamaged, match=rf"slots/00000001\.json.*{says}"):
             log.read()
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("streams/orders/slots/00000002.json", "streams/orders/slots/00000003.json"),
+        ("streams/other/slots/00000002.json", "streams/orders/slots/00000002.json"),
+        ("streams/orders/decisions/00000001.json", "streams/orders/slots/00000001.json"),
+        ("streams/other/decisions/00000001.json", "streams/orders/decisions/00000001.json"),
+    ],
+)
+def test_an_entry_that_was_written_for_another_place_is_refused(store: ObjectStore, source: str, target: str) -> None:
+    for stream in (STREAM, StreamName("other")):
+        first = slot_log(store, stream).append(None, started(1))
+        slot_log(store, stream).append(first.number, completed(1))
+        decision_log(store, stream).append(None, Retired(snapshots=(), by="anna", reason="", at_ms=1))
+    store.replace(target, store.read(source))
+    with pytest.raises(LogDamaged, match=f"{target} is (misplaced: it was written as '{source}'|a decision file)"):
+        read_catalogue(store, STREAM)
 
 
 class TornListing(MemoryStore):
@@ -190,7 +272,7 @@ def test_a_second_listing_is_torn_as_well_and_makes_no_hole_either() -> None:
 
 
 class Vanishing(MemoryStore):
-    """Deletes an object between the listing that shows it and the read of it, as retention at work does."""
+    """Deletes an object between the listing that shows it and the read of it, as a fold at work does."""
 
     victim: str = ""
 
@@ -200,14 +282,15 @@ class Vanishing(MemoryStore):
         return super().read(path)
 
 
-def test_a_slot_that_retention_deletes_while_the_log_is_read_is_left_out() -> None:
+def test_a_slot_that_a_fold_deletes_while_the_log_is_read_is_not_left_out() -> None:
     store = Vanishing(f"memory://{unique()}")
     log = slot_log(store, STREAM)
     log.append(None, started(1))
     log.append(SlotNumber(1), completed(1))
     log.append(SlotNumber(2), started(2, RestoreFrom(snapshot(1), ""), first_checkpoint=2))
     store.victim = "00000002"
-    assert [slot.number for slot in slot_log(store, STREAM).read()] == [1, 3]
+    with pytest.raises(LogMoved, match=r"00000002\.json was listed and is gone"):
+        slot_log(store, STREAM).read()
 
 
 class OpenOutcome(MemoryStore):

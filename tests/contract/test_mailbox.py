@@ -19,8 +19,10 @@ from headgate_contract.store_memory import MemoryStore
 from tests.contract.lives import STREAM
 from tests.contract.profiles import MACHINE
 from tests.contract.store_suite import race, unique
+from tests.contract.stored_values import resealed
 
 PATHS = StreamPaths(STREAM)
+SAVE_1, SAVE_9 = PATHS.answer(RequestId("save-1")), PATHS.request(RequestId("save-9"))
 
 
 def request(id: str = "save-1", by: str = "anna", kind: RequestKind = RequestKind.SAVEPOINT) -> Request:
@@ -101,6 +103,11 @@ class TestAnswering:
         assert found.late
 
 
+def misnamed(name: str, id: str) -> bytes:
+    """The request `id`, written to be called `name`."""
+    return wire.encode("request", request(id), f"{PATHS.requests}/{name}.json")
+
+
 class TestStrangers:
     @pytest.mark.parametrize(
         ("name", "data", "says"),
@@ -109,15 +116,25 @@ class TestStrangers:
             ("empty.json", b"", "empty.json is not a request file"),
             ("deep.json", b"[" * 100_000, "deep.json is not a request file"),
             ("answer.json", wire.encode("answer", answer()), "is an answer file, not a request file"),
-            ("other.json", wire.encode("request", request("save-9")), "other.json holds the request save-9"),
-            ("sub/save-9.json", wire.encode("request", request("save-9")), "holds the request save-9"),
+            (
+                "other.json",
+                misnamed("other", "save-9"),
+                "other.json holds the request save-9",
+            ),
+            (
+                "sub/save-9.json",
+                wire.encode("request", request("save-9"), PATHS.request(RequestId("save-9"))),
+                "is misplaced",
+            ),
             ("readme.txt", b"hello", "readme.txt is not a request file"),
             (
                 "kind.json",
-                wire.encode("request", request("kind")).replace(b"savepoint", b"teleport"),
+                resealed(
+                    wire.encode("request", request("kind"), f"{PATHS.requests}/kind.json"), b"savepoint", b"teleport"
+                ),
                 "'teleport', allowed",
             ),
-            ("new.json", wire.encode("request", request("new")).replace(b'"version":1', b'"version":7'), "version 7"),
+            ("new.json", resealed(wire.encode("request", request("new")), b'"version":', b'"version":7'), "version 7"),
         ],
     )
     def test_a_corrupt_request_is_told_and_blocks_no_other(
@@ -140,7 +157,10 @@ class TestStrangers:
             mailbox.answer(RequestId("save-1"))
 
     def test_an_answer_to_something_else_is_named(self, store: ObjectStore, mailbox: Mailbox) -> None:
-        store.create(PATHS.answer(RequestId("save-1")), wire.encode("answer", answer("save-2")))
+        store.create(
+            PATHS.answer(RequestId("save-1")),
+            wire.encode("answer", answer("save-2"), PATHS.answer(RequestId("save-1"))),
+        )
         with pytest.raises(CorruptObject, match="holds the answer to save-2"):
             mailbox.answer(RequestId("save-1"))
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
+from headgate_contract.id_ranges import IdRanges
 from headgate_contract.ids import CheckpointId, VertexUid
 from headgate_contract.records import slot_log
 from headgate_contract.restore import (
     Alternative,
+    ClaimMode,
     Fresh,
+    Named,
     Newest,
     Refuse,
     RestoreDecision,
@@ -22,6 +25,7 @@ from headgate_contract.restore import (
     StartFresh,
     Wanted,
 )
+from headgate_contract.snapshot import SnapshotRef
 from headgate_contract.store import open_store
 from tests.contract.histories import (
     CONSOLE,
@@ -82,11 +86,11 @@ TABLE = [
     Case(three_checkpoints, "restore 3", "the newest snapshot that generation 1 completed"),
     Case(stopped_with_savepoint, "restore 4", "the newest snapshot that generation 1 completed"),
     Case(subsumed, "restore 2", "the newest snapshot"),
-    Case(rolled_back, "restore 1", "generation 2 itself was started from it and completed none since"),
-    Case(rolled_back_and_crashed_twice, "restore 1", "generation 3 itself was started from it"),
+    Case(rolled_back, "restore 1", "generation 2 was started from checkpoint 1 and has completed no snapshot itself"),
+    Case(rolled_back_and_crashed_twice, "restore 1", "generation 3 was started from checkpoint"),
     Case(rolled_back_and_went_on, "restore 4", "the newest snapshot that generation 2 completed"),
-    Case(returned_to_the_abandoned_branch, "restore 3", "generation 3 itself was started from it"),
-    Case(started_from_a_savepoint, "restore 2", "generation 2 itself was started from it"),
+    Case(returned_to_the_abandoned_branch, "restore 3", "generation 3 was started from checkpoint"),
+    Case(started_from_a_savepoint, "restore 2", "generation 2 was started from savepoint"),
     Case(fresh_after_checkpoints, "fresh", "generation 2 started without state and completed no snapshot"),
     Case(fresh_after_fresh, "fresh", "generation 3 started without state"),
     # damaged, or gone: never skipped silently, and never a silent start without state
@@ -214,7 +218,7 @@ class TestRefusals:
 
 
 def rollbacks(sinks: Mapping[VertexUid, Rollback], *groups: int) -> tuple[SinkRollback, ...]:
-    return tuple(SinkRollback(sink, sinks[sink], tuple(CheckpointId(id) for id in groups)) for sink in sorted(sinks))
+    return tuple(SinkRollback(sink, sinks[sink], IdRanges.of(groups).spans) for sink in sorted(sinks))
 
 
 class TestSinks:
@@ -292,6 +296,44 @@ class TestSinks:
         lives.checkpoint()
         assert summary(decide(lives, sinks=sinks)) == "restore 4"
         assert summary(decide(lives, named(1), sinks=sinks)) == "refuse"
+
+
+class TestClaiming:
+    """A stream may claim what is deleted without harm to anybody else."""
+
+    @staticmethod
+    def claim(lives: Lives, ref: SnapshotRef) -> RestoreDecision:
+        return decide(lives, Named(ref), claim_mode=ClaimMode.CLAIM)
+
+    def test_a_savepoint_of_its_own_and_one_from_elsewhere_become_the_streams(self, lives: Lives) -> None:
+        started_from_a_savepoint(lives)
+        own = next(ref for ref in lives.catalogue.snapshots if ref.name == "v1")
+        brought = replace(own, id=lives.catalogue.next_checkpoint, location="file:///backup", foreign=True)
+        for ref in (own, brought):
+            taken = self.claim(lives, ref)
+            assert isinstance(taken, RestoreFrom)
+            assert (taken.snapshot, taken.claim_mode) == (ref, ClaimMode.CLAIM)
+
+    def test_a_checkpoint_of_its_own_may_be_named_so_too(self, lives: Lives) -> None:
+        three_checkpoints(lives)
+        assert summary(self.claim(lives, lives.catalogue.snapshots[0])) == "restore 3"
+
+    def test_anothers_checkpoint_is_refused_for_its_files_are_shared(self, lives: Lives) -> None:
+        three_checkpoints(lives)
+        theirs = replace(
+            lives.catalogue.snapshots[0], id=lives.catalogue.next_checkpoint, location="file:///theirs", foreign=True
+        )
+        refused = self.claim(lives, theirs)
+        assert isinstance(refused, Refuse)
+        assert "a checkpoint belongs to its own stream (claim mode CLAIM)" in refused.reason
+        assert summary(decide(lives, Named(theirs))) == "restore 4", "it may be restored, and left alone"
+
+    def test_a_copy_of_an_own_savepoint_is_refused_for_its_number_is_the_originals(self, lives: Lives) -> None:
+        started_from_a_savepoint(lives)
+        own = next(ref for ref in lives.catalogue.snapshots if ref.name == "v1")
+        refused = self.claim(lives, replace(own, location="file:///backup", folder="copy"))
+        assert isinstance(refused, Refuse)
+        assert "it is a copy of one that the stream has" in refused.reason
 
 
 @pytest.mark.parametrize("wanted", [Newest(), named(2), Fresh()])

@@ -10,7 +10,8 @@ from hypothesis import given
 
 from headgate_contract.durations import Duration
 from headgate_contract.errors import BadConfiguration, UnknownKey
-from headgate_contract.settings import OPTIONS, Settings
+from headgate_contract.options import OPTIONS
+from headgate_contract.settings import Settings
 from tests.contract.profiles import PROPERTY
 
 DEPRECATED = [(old, option.key) for option in OPTIONS for old in option.deprecated]
@@ -18,6 +19,7 @@ VALUES: dict[str, Any] = {
     "execution.checkpointing.interval": "10 s",
     "execution.checkpointing.num-retained": "3",
     "execution.checkpointing.savepoint-dir": "s3://bucket/savepoints",
+    "headgate.snapshot.allowed-dirs": "/mnt/one; s3://bucket/two/",
     "execution.checkpointing.unaligned.enabled": "true",
     "execution.checkpointing.aligned-checkpoint-timeout": "30 s",
     "state.backend.type": "rocksdb",

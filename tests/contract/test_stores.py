@@ -11,13 +11,18 @@ import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import pytest
 
-from headgate_contract.errors import BadConfiguration, ObjectMissing, StorageError, StorageUnreachable
-from headgate_contract.store import ObjectStore, open_store
+from headgate_contract.errors import BadConfiguration, ObjectMissing, RootLost, StorageError, StorageUnreachable
+from headgate_contract.records import slot_log
+from headgate_contract.root_store import RootStore, make_root
+from headgate_contract.store import TEMP_PREFIX, ObjectStore, open_store
 from headgate_contract.store_local import LocalStore
 from headgate_contract.store_memory import MemoryStore
+from tests.contract.lives import STREAM, started
+from tests.contract.root_suite import RootSuite
 from tests.contract.store_suite import RACERS, ObjectStoreSuite, unique
 
 FORK = multiprocessing.get_context("fork")
@@ -56,7 +61,9 @@ class TestLocalStore(ObjectStoreSuite):
 
     @pytest.fixture
     def store(self, tmp_path: Path) -> LocalStore:
-        return LocalStore(tmp_path / "the root")
+        store = LocalStore(tmp_path / "the root")
+        store.make()
+        return store
 
     def test_of_racing_processes_exactly_one_wins(self, store: LocalStore) -> None:
         gate = FORK.Barrier(RACERS)
@@ -101,7 +108,8 @@ class TestLocalStore(ObjectStoreSuite):
             while True:
                 store.replace("beat", versions[number % 2])
                 store.create(f"objects/{number}", versions[number % 2])
-                started.set()
+                if not number:  # once: who is killed in there would leave it locked for ever
+                    started.set()
                 number += 1
 
         for _ in range(5):
@@ -226,9 +234,126 @@ class TestLocalStore(ObjectStoreSuite):
     def test_a_root_that_is_a_file_cannot_be_written_and_says_so(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_bytes(b"1")
         store = LocalStore(tmp_path / "file" / "root")
-        with pytest.raises(StorageUnreachable, match=r"cannot be written: .*choose another root"):
+        with pytest.raises(StorageUnreachable, match=r"the root .*file/root is not there"):
             store.check_writable()
+        with pytest.raises(StorageUnreachable, match=r"Not a directory"):
+            store.make()
+        with pytest.raises(StorageUnreachable, match=r"is no folder"):
+            LocalStore(tmp_path / "file").make()
         assert store.now() > 0
+
+    def test_what_a_killed_writer_left_goes_once_it_is_old_and_nothing_else(self, store: LocalStore) -> None:
+        store.create("shared/deep/a", b"1")
+        folder = store.root / "shared" / "deep"
+        old, new = folder / f"{TEMP_PREFIX}old", folder / f"{TEMP_PREFIX}new"
+        for path in (old, new):
+            path.write_bytes(b"half")
+        os.utime(old, (0, 0))
+        os.utime(folder / "a", (0, 0))
+        assert store.delete_broken_writes("other") == 0
+        assert store.delete_broken_writes("shared") == 1
+        assert sorted(folder.iterdir()) == [new, folder / "a"]
+
+    def test_a_writer_that_was_taken_for_dead_writes_anew(
+        self, store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        local, copies, copy = tmp_path / "local", [], shutil.copyfileobj
+        local.write_bytes(b"all of it")
+
+        def copied_and_swept(source: IO[bytes], target: IO[bytes], length: int) -> None:
+            copy(source, target, length)
+            target.flush()
+            copies.append(target.name)
+            if len(copies) == 1:
+                os.utime(target.name, (0, 0))
+                assert store.delete_broken_writes("shared") == 1
+
+        monkeypatch.setattr(shutil, "copyfileobj", copied_and_swept)
+        store.upload(local, "shared/a")
+        assert store.read("shared/a") == b"all of it"
+        assert len(copies) == 2
+
+    def test_a_folder_that_was_renamed_away_is_not_made_again(self, store: LocalStore, tmp_path: Path) -> None:
+        local = tmp_path / "local"
+        local.write_bytes(b"1")
+        store.create("slots/1", b"1")
+        gone = store.root.rename(tmp_path / "gone")
+        for write in (
+            lambda: store.create("slots/2", b"2"),
+            lambda: store.replace("beat", b"2"),
+            lambda: store.upload(local, "shared/2"),
+        ):
+            with pytest.raises(StorageUnreachable, match=r"the root file://.*the%20root is not there"):
+                write()
+        with pytest.raises(ObjectMissing):
+            store.move("slots/1", "slots/3")
+        store.now()
+        assert store.list("") == []
+        assert store.delete_all("slots") == 0
+        assert not store.root.exists()
+        gone.rename(store.root)
+        assert [info.path for info in store.list("")] == ["slots/1"]
+        assert store.create("slots/2", b"2")
+
+    def test_only_the_folder_itself_is_made_and_none_above_it(self, tmp_path: Path) -> None:
+        with pytest.raises(StorageUnreachable, match=r"cannot be made: .*/mnt is not there"):
+            LocalStore(tmp_path / "mnt" / "root").make()
+        assert list(tmp_path.iterdir()) == []
+        store = LocalStore(tmp_path / "root")
+        store.make()
+        store.create("a/b/c", b"1")
+        store.make()
+        assert store.read("a/b/c") == b"1"
+
+    def test_a_file_is_durable_only_with_all_folders_above_it_whoever_made_them(
+        self, store: LocalStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        """A crash of the machine forgets a folder's name that nobody synced, and with it what was synced in it."""
+        synced: list[Path] = []
+        real = os.fsync
+
+        def fsync(descriptor: int) -> None:
+            synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).relative_to(store.root))
+            real(descriptor)
+
+        monkeypatch.setattr(os, "fsync", fsync)
+        above = {Path("staged/deep"), Path("staged"), Path()}
+        (store.root / "staged" / "deep").mkdir(parents=True)  # as a task makes it
+        (store.root / "staged" / "deep" / "file").write_bytes(b"1")
+        store.sync("staged/deep/file")
+        assert {Path("staged/deep/file"), *above} <= set(synced)
+        synced.clear()
+        store.sync("staged/deep/file")
+        assert set(synced) == {Path("staged/deep/file"), Path("staged/deep")}
+        shutil.rmtree(store.root / "staged" / "deep")
+        (tmp_path / "local").write_bytes(b"1")
+        for number, write in enumerate(
+            (
+                lambda store: store.create("staged/deep/new", b"1"),
+                lambda store: store.replace("staged/deep/new", b"1"),
+                lambda store: store.upload(tmp_path / "local", "staged/deep/new"),
+                lambda store: store.move("staged/deep/new", "staged/deep/moved"),
+            )
+        ):
+            synced.clear()
+            write(LocalStore(store.root))  # another process, which need not have made the folders
+            assert above <= set(synced), number
+
+    def test_a_folder_that_was_emptied_and_made_again_is_synced_again(
+        self, store: LocalStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store.create("f/g/a", b"1")
+        store.delete_all("f")
+        synced: list[str] = []
+        real = os.fsync
+
+        def fsync(descriptor: int) -> None:
+            synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+            real(descriptor)
+
+        monkeypatch.setattr(os, "fsync", fsync)
+        store.create("f/g/a", b"1")
+        assert {str(store.root), str(store.root / "f"), str(store.root / "f" / "g")} <= set(synced)
 
     def test_a_file_system_whose_links_replace_is_refused(
         self, store: LocalStore, monkeypatch: pytest.MonkeyPatch
@@ -263,10 +388,80 @@ class TestLocalStore(ObjectStoreSuite):
         assert os.listdir(store.root / "checkpoints") == ["chk-2-g1"]
 
 
+class TestRootInMemory(RootSuite, ObjectStoreSuite):
+    ROUNDS = 1
+
+    @pytest.fixture
+    def inner(self) -> ObjectStore:
+        return open_store(f"memory://{unique()}")
+
+
+class TestRootOnAFolder(RootSuite):
+    @pytest.fixture
+    def inner(self, tmp_path: Path) -> LocalStore:
+        return LocalStore(tmp_path / "root")
+
+    def test_a_mount_that_dropped_leaves_an_empty_folder_which_is_not_taken_for_the_root(
+        self, store: RootStore, inner: LocalStore
+    ) -> None:
+        log = slot_log(store, STREAM)
+        first = log.append(None, started(1))
+        mounted = inner.root.rename(inner.root.with_name("elsewhere"))
+        inner.root.mkdir()
+        with pytest.raises(RootLost):
+            log.append(first.number, started(2))
+        with pytest.raises(RootLost):
+            log.peek(first.number.next())
+        assert list(inner.root.iterdir()) == []
+        inner.root.rmdir()
+        mounted.rename(inner.root)
+        assert log.append(first.number, started(2)).number == 2
+
+    def test_a_root_that_goes_away_while_it_is_written_to_is_noticed(
+        self, store: RootStore, inner: LocalStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The mount drops between the look and the write, below which the folders are made once more."""
+        make_folder = LocalStore._make_folder
+
+        def drop_first(self: LocalStore, folder: Path) -> None:
+            monkeypatch.setattr(LocalStore, "_make_folder", make_folder)
+            inner.root.rename(inner.root.with_name("elsewhere"))
+            inner.root.mkdir()
+            make_folder(self, folder)
+
+        monkeypatch.setattr(LocalStore, "_make_folder", drop_first)
+        with pytest.raises(RootLost):
+            store.create("streams/orders/slots/00000001.json", b"1")
+        assert list(inner.root.iterdir()) == [], "and nothing is made there"
+
+    def test_a_root_that_goes_away_at_the_very_last_moment_is_noticed_afterwards(
+        self, store: RootStore, inner: LocalStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        link = os.link
+
+        def drop_first(source: Path, target: Path) -> None:
+            monkeypatch.setattr(os, "link", link)
+            inner.root.rename(inner.root.with_name("elsewhere"))
+            target.parent.mkdir(parents=True)
+            source.write_bytes(b"1")
+            link(source, target)
+
+        monkeypatch.setattr(os, "link", drop_first)
+        with pytest.raises(RootLost):
+            store.create("streams/orders/slots/00000001.json", b"1")
+
+    def test_a_root_is_not_made_below_what_is_not_there(self, inner: LocalStore) -> None:
+        store = RootStore(LocalStore(inner.root / "above" / "root"))
+        with pytest.raises(StorageUnreachable, match=r"above is not there"):
+            make_root(store, by="anna", at_ms=1)
+        assert not inner.root.exists()
+
+
 class TestOpenStore:
     @pytest.mark.parametrize("name", ["plain", "with space", "per%20cent", "a#b", "a?b", "ü"])
     def test_a_stores_url_opens_the_same_root(self, tmp_path: Path, name: str) -> None:
         store = open_store(str(tmp_path / name))
+        store.make()
         store.create("a", b"1")
         assert open_store(store.url).read("a") == b"1"
         assert (tmp_path / name / "a").read_bytes() == b"1"

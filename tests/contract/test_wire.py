@@ -6,12 +6,11 @@ import copy
 import dataclasses
 import json
 import re
-from contextlib import suppress
 from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 
 from headgate_contract import wire
 from headgate_contract.codec import from_plain, to_plain
@@ -22,9 +21,10 @@ from headgate_contract.snapshot import SnapshotKind, SnapshotMetadata, decode_me
 from tests.contract import records
 from tests.contract.lives import STREAM, snapshot
 from tests.contract.profiles import FEW, PROPERTY
-from tests.contract.stored_values import VALUES_2
+from tests.contract.stored_values import VALUES, resealed
 
 KINDS = sorted(records.STORED)
+ANSWER = wire.encode("answer", {})
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -55,7 +55,7 @@ def test_a_record_of_a_newer_version_is_refused_by_name_whatever_it_looks_like(k
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_damaged_record_is_named_and_never_taken_for_another(kind: str) -> None:
-    """Whatever is done to one place of a stored file: an error that names it, or a record; never another exception."""
+    """Whatever is done to one place of a stored file: an error that names it; never another exception."""
     body_kind, bodies = records.STORED[kind]
 
     @FEW
@@ -70,7 +70,7 @@ def test_a_damaged_record_is_named_and_never_taken_for_another(kind: str) -> Non
             "drop": good[:place] + good[place + 1 :],
             "junk": good[:place] + data.draw(st.binary(min_size=1, max_size=3)) + good[place:],
         }[what]
-        with suppress(CorruptObject):
+        with pytest.raises(CorruptObject):
             wire.decode(kind, bad, body_kind, "here")
 
     survives()
@@ -159,7 +159,7 @@ def test_each_missing_field_is_named_unless_it_has_a_default(body_kind: Any, cls
 def _example(bodies: st.SearchStrategy[Any], cls: type[Any]) -> dict[str, Any]:
     found: list[dict[str, Any]] = []
 
-    @settings(PROPERTY, max_examples=5, phases=[Phase.generate])
+    @settings(PROPERTY, max_examples=5, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     @given(bodies.filter(lambda body: isinstance(body, cls)))
     def look(body: object) -> None:
         found.append(to_plain(body))
@@ -184,9 +184,15 @@ class TestEnvelope:
             (b'{"headgate":"answer","version":0,"body":{}}', "has the version 0"),
             (b'{"headgate":"answer","version":true,"body":{}}', "has the version True"),
             (b'{"headgate":"answer","version":"1","body":{}}', "has the version '1'"),
-            (b'{"headgate":"answer","version":1}', "the envelope is not that of version 1"),
-            (b'{"headgate":"answer","version":1,"body":{},"x":1}', "the envelope is not that of version 1"),
-            (b'{"headgate":"answer","version":1,"body":[]}', "here should be a dict, not list"),
+            (
+                b'{"headgate":"answer","version":1,"body":{}}',
+                "an answer file of version 1; this Headgate reads version 2",
+            ),
+            (b'{"headgate":"answer","version":2}', "does not end in its checksum"),
+            (resealed(ANSWER, b'{"at":"",', b"{"), "the envelope is not that of version 2"),
+            (resealed(ANSWER, b'{"at"', b'{"":1,"at"'), "the envelope is not that of version 2"),
+            (b'{"at":"","body":[],"headgate":"answer","version":2,"sha256":"0"}', "does not end in its checksum"),
+            (resealed(ANSWER, b'"body":{}', b'"body":[]'), "here should be a dict, not list"),
             (b'{"headgate":"answer","version":1,"body":{"at_ms":NaN}}', "NaN is no number"),
             (b'{"headgate":"answer","version":1,"body":' + b"9" * 5000 + b"}", "here is not an answer file"),
             (b"[" * 200_000, "here is not an answer file"),
@@ -198,9 +204,9 @@ class TestEnvelope:
             wire.decode("answer", data, records.Answer, "here")
 
     def test_bytes_are_one_line_of_json_with_sorted_keys(self) -> None:
-        assert wire.encode("segment", {"b": 1, "a": ["ü", None]}) == (
-            '{"body":{"a":["ü",null],"b":1},"headgate":"segment","version":1}\n'.encode()
-        )
+        line = '{"at":"x","body":{"a":["ü",null],"b":1},"headgate":"segment","version":2'.encode()
+        sealed = line + f',"sha256":"{wire.sha256(line)}"}}\n'.encode()
+        assert wire.encode("segment", {"b": 1, "a": ["ü", None]}, "x") == sealed
 
     def test_a_checksum_is_that_of_the_bytes(self) -> None:
         assert wire.sha256(b"") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
@@ -224,7 +230,7 @@ class TestSnapshotMetadata:
 
     @pytest.mark.parametrize("kind", SnapshotKind)
     def test_f66_every_kind_of_handle_comes_back(self, kind: SnapshotKind) -> None:
-        _, full = VALUES_2["snapshot"]
+        _, full = VALUES["snapshot"]
         name = SavepointName("before") if kind is SnapshotKind.SAVEPOINT else None
         metadata = dataclasses.replace(full, kind=kind, name=name)
         [vertex] = metadata.vertices.values()
@@ -238,19 +244,21 @@ class TestSnapshotMetadata:
         with pytest.raises(SnapshotDamaged, match=r"here of checkpoint 7 has \d+ bytes, it completed"):
             decode_metadata(data[:-1], ref, "here")
         with pytest.raises(SnapshotDamaged, match="here of checkpoint 7 has another checksum"):
-            decode_metadata(data.replace(b"128", b"256"), ref, "here")
+            decode_metadata(resealed(data, b"128", b"256"), ref, "here")
 
     def test_metadata_that_no_slot_pins_is_read_or_damaged_or_newer(self) -> None:
         data = self.metadata().encode()
         assert read_metadata(data, "here") == self.metadata()
         with pytest.raises(SnapshotDamaged, match="here lacks the field 'max_parallelism'"):
-            read_metadata(data.replace(b'"max_parallelism":128,', b""), "here")
-        with pytest.raises(NewerVersion, match="here is a snapshot file of version 5"):
-            read_metadata(data.replace(b'"version":4', b'"version":5'), "here")
+            read_metadata(resealed(data, b'"max_parallelism":128,', b""), "here")
+        with pytest.raises(NewerVersion, match="here is a snapshot file of version 9"):
+            read_metadata(resealed(data, b'"version":', b'"version":9'), "here")
+        with pytest.raises(SnapshotDamaged, match="here is damaged: its checksum is that of other bytes"):
+            read_metadata(data.replace(b"128", b"256"), "here")
 
     @pytest.mark.parametrize("name", ["/etc/cron.d/x", "../x", "..", ".", "", "a/b", "a\\b", "a\0b"])
     def test_a_file_name_that_leaves_its_folder_is_damage(self, name: str) -> None:
-        _, full = VALUES_2["snapshot"]
+        _, full = VALUES["snapshot"]
         [(uid, vertex)] = full.vertices.items()
         [(reader, source)] = full.sources.items()
         [subtask, *_] = vertex.subtasks

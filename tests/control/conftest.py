@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from headgate_contract.heartbeats import read_heartbeats
+from headgate_contract.heartbeats import read_heartbeat
+from headgate_contract.paths import HEARTBEATS, heartbeat_of
 from headgate_control.launch import reap
 from headgate_control.outcomes import ProcessSign
 from headgate_control.processes import sign_of, wait_gone
@@ -23,11 +25,15 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setenv("HEADGATE_WORK", str(tmp_path / "work"))
     made = World(tmp_path)
     yield made
-    for seen in read_heartbeats(made.store).values():
-        process = seen.heartbeat.process if seen.heartbeat is not None else None
+    monkeypatch.undo()  # storage answers again
+    for info in made.store.list(HEARTBEATS):
+        whose = heartbeat_of(info.path)
+        seen = read_heartbeat(made.store, *whose) if whose is not None else None
+        process = seen.heartbeat.process if seen is not None and seen.heartbeat is not None else None
         if process is not None and process.pid != os.getpid() and sign_of(process) is ProcessSign.ALIVE:
-            os.kill(process.pid, signal.SIGKILL)
-            wait_gone(process, 10)
+            with suppress(ProcessLookupError):  # it ends this moment
+                os.kill(process.pid, signal.SIGKILL)
+            wait_gone(process, 60)
     reap()
 
 

@@ -1,9 +1,10 @@
 """A driver without Spark: it speaks the contract as the real one does, and misbehaves as its job file says.
 
 The job file is run as Python, so that one which does not import fails as it would in the real driver. It may set
-MODE: `runs` (the default), `exits` (code 3), `mute` (no heartbeat of its own), `says-failed`, `fails-later`,
-`slow` (restores, beating, until MARK exists), `stuck` (restores and says nothing more), `deaf` (answers nothing),
-`no-savepoints` (they fail), `dies-at-stop` (after the snapshot, before the end).
+MODE, or have a function of that name choose it by the settings: `runs` (the default), `exits` (code 3), `mute` (no
+heartbeat of its own), `says-failed`, `fails-later`, `slow` (restores, beating, until MARK exists), `stuck` (restores
+and says nothing more), `deaf` (answers nothing), `no-savepoints` (they fail), `dies-at-stop` (after the snapshot,
+before the end), `checkpoints` (one with each heartbeat, of which one is kept: the files of the others are deleted).
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from headgate_contract.records import (
     decision_log,
     slot_log,
 )
+from headgate_contract.root_store import open_root
 from headgate_contract.settings import Settings
 from headgate_contract.snapshot import (
     SnapshotKind,
@@ -46,7 +48,7 @@ from headgate_contract.snapshot import (
     SourceState,
     StateHandle,
 )
-from headgate_contract.store import ObjectStore, open_store
+from headgate_contract.store import ObjectStore
 
 
 def complete_snapshot(
@@ -57,6 +59,7 @@ def complete_snapshot(
     name: str | None = None,
     request: RequestId | None = None,
     committed: bool = True,
+    retires: tuple[CheckpointId, ...] = (),
     **fields: Any,
 ) -> SnapshotRef:
     """Write a whole snapshot with one state file (`fields`: what more it has), and its slot. Raises SlotTaken."""
@@ -88,7 +91,11 @@ def complete_snapshot(
     store.create(f"{folder}/{METADATA}", data)
     ref = SnapshotRef(number, kind, generation, folder, len(data), wire.sha256(data), savepoint)
     record = SnapshotCompleted(
-        generation=generation, snapshot=ref, committed=(number,) if committed else (), request=request
+        generation=generation,
+        snapshot=ref,
+        committed=(number,) if committed else (),
+        retires=retires,
+        request=request,
     )
     slot_log(store, catalogue.stream).append(catalogue.newest_slot, record)
     return ref
@@ -120,6 +127,8 @@ class StandinDriver:
         mailbox = Mailbox(self.store, self.stream)
         while not self.asked_to_stop:
             self.breathe()
+            if self.mode == "checkpoints":
+                self.snapshot(None, None, None)
             if self.mode == "fails-later" and self.mark.exists():
                 self.say(StreamState.FAILED, cause="BatchFailed: batch 7 failed")
                 sys.exit(1)
@@ -138,14 +147,20 @@ class StandinDriver:
             return False
         try:
             if target := request.args.get("target_directory"):
-                self.store.elsewhere(target).create(f"{name}/{METADATA}", b"")
+                directory = self.store.elsewhere(target)
+                directory.make()
+                directory.create(f"{name}/{METADATA}", b"")
         except StorageError as error:
             self.reply(mailbox, request, Outcome.FAILED, why=error.what)
             return False
         result: Mapping[str, Any] = {}
         taken: CheckpointId | None = None
+        keep = request.args.get("keep")
+        if keep is not None and keep not in [ref.id for ref in (*self.logs().snapshots, *self.logs().claimed)]:
+            self.reply(mailbox, request, Outcome.FAILED, why=f"snapshot {keep} is not retained any more")
+            return False
         if request.kind is not RequestKind.CANCEL:
-            ref = complete_snapshot(self.store, self.logs(), self.generation, name=name, request=request.id)
+            ref = self.snapshot(name, request.id, keep)
             result, taken = {"snapshot": int(ref.id), "name": ref.name, "folder": ref.folder}, ref.id
         if self.mode == "dies-at-stop":
             os.kill(os.getpid(), signal.SIGKILL)
@@ -153,6 +168,17 @@ class StandinDriver:
             self.end(f"{request.kind.value} by {request.by}", request.id, taken)
         self.reply(mailbox, request, Outcome.DONE, result)
         return ends
+
+    def snapshot(self, name: str | None, request: RequestId | None, keep: int | None) -> SnapshotRef:
+        """Complete one; in the mode `checkpoints` it subsumes all but `keep`."""
+        logs = self.logs()
+        gone = [ref for ref in logs.snapshots if self.mode == "checkpoints" and not ref.name and ref.id != keep]
+        retires = () if name else tuple(sorted(ref.id for ref in gone))
+        ref = complete_snapshot(self.store, logs, self.generation, name=name, request=request, retires=retires)
+        for old in gone if not name else ():
+            self.store.delete_all(old.folder)
+            self.store.delete(StreamPaths(self.stream).shared_file(f"positions-{old.id}-g{old.generation}.bin"))
+        return ref
 
     def reply(
         self,
@@ -195,11 +221,11 @@ class StandinDriver:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    for option in ("--root", "--stream", "--generation", "--launch", "--work"):
+    for option in ("--root", "--root-id", "--stream", "--generation", "--launch", "--work"):
         parser.add_argument(option, required=True)
     given = parser.parse_args()
     options = json.loads(os.environ.get("HEADGATE_ROOT_OPTIONS") or "{}")
-    store, stream = open_store(given.root, options), StreamName(given.stream)
+    store, stream = open_root(given.root, options, given.root_id), StreamName(given.stream)
     newest = slot_log(store, stream).read()[-1].record
     assert isinstance(newest, GenerationStarted)
     assert (str(newest.generation), newest.launch) == (given.generation, given.launch)
@@ -208,11 +234,12 @@ def main() -> None:
     assert deployed is not None
     print(f"cwd {os.getcwd()}", *(f"{name}={value}" for name, value in os.environ.items()), sep="\n", flush=True)
     job = runpy.run_path(deployed.job)
-    mode = job.get("MODE", "runs")
+    settings = Settings(deployed.settings)
+    chosen = job.get("MODE", "runs")
+    mode = chosen(settings) if callable(chosen) else chosen
     if mode == "exits":
         print("ERROR the port 4040 is taken", file=sys.stderr)
         sys.exit(3)
-    settings = Settings(deployed.settings)
     beat = Heartbeat(
         stream=stream,
         generation=newest.generation,

@@ -10,7 +10,6 @@ import pytest
 from headgate_contract.errors import SlotTaken, StreamUnknown
 from headgate_contract.ids import StreamName
 from headgate_contract.records import Retired
-from headgate_control import catalogues as module
 from headgate_control.catalogues import Catalogues
 from tests.control.world import STREAM, World
 
@@ -35,6 +34,7 @@ def test_a_stream_that_was_removed_and_deployed_anew_is_not_mistaken_for_the_old
     world.started()
     assert reader.read(STREAM).newest_generation is not None
     shutil.rmtree(world.root)
+    world.make_root()
     world.deployed(parallelism__default="7")
     started = world.started(host="another")
     assert reader.read(STREAM).newest_generation == started
@@ -70,16 +70,14 @@ def test_decisions_of_many_at_once_are_all_kept(world: World) -> None:
     assert len({(record.by, record.reason) for record in records if isinstance(record, Retired)}) == 40
 
 
-def test_a_kept_list_of_names_is_made_anew_after_a_while(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_names_of_streams_are_told_without_a_look_at_what_they_hold(world: World) -> None:
     reader = Catalogues(world.store)
     world.deployed()
-    assert reader.names(kept=True) == [STREAM]
+    assert reader.names() == [STREAM]
     world.deployed(StreamName("payments"))
-    assert reader.names(kept=True) == [STREAM]
+    (world.root / "streams" / ".DS_Store").mkdir()
+    (world.root / "streams" / "a file").write_text("")
     assert reader.names() == [STREAM, "payments"]
-    monkeypatch.setattr(module, "NAMES_KEPT_S", 0.0)
-    world.deployed(StreamName("returns"))
-    assert len(reader.names(kept=True)) == 3
 
 
 def test_a_started_stream_is_in_the_fleet_at_once(world: World) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,16 @@ import pytest
 
 from headgate_contract import wire
 from headgate_contract.durations import Duration
-from headgate_contract.errors import BadInput, Conflict, InvalidName, JobInvalid, StorageUnreachable, UnknownKey
+from headgate_contract.errors import (
+    BadInput,
+    Conflict,
+    InvalidName,
+    JobInvalid,
+    NotARoot,
+    StorageUnreachable,
+    UnknownKey,
+)
+from headgate_contract.paths import ROOT
 from headgate_contract.settings import Settings
 from headgate_control import Control
 from headgate_control.deploy import Checker, Programs, warnings_of
@@ -70,6 +80,14 @@ def test_files_of_the_working_directory_are_not_taken_for_libraries(world: World
     assert subprocess.run(driver, cwd=world.folder, env=environment, capture_output=True, check=False).returncode == 0
 
 
+def test_the_settings_are_on_no_command_line_which_everybody_can_read(world: World) -> None:
+    world.write_job("import pathlib, sys\npathlib.Path('argv').write_text(' '.join(sys.argv))")
+    deploy(world, **{"spark.hadoop.my.key": "a secret"})
+    told = (world.folder / "argv").read_text()
+    assert told.endswith("job.py --settings -")
+    assert "secret" not in told
+
+
 def test_nor_by_the_command_that_setup_writes(world: World, tmp_path: Path) -> None:
     (world.folder / "typer.py").write_text("raise RuntimeError('this is no library')")
     script = (REPO / "scripts" / "setup.sh").read_text().partition("<<'SH'\n")[2].partition("\nSH\n")[0]
@@ -81,10 +99,13 @@ def test_nor_by_the_command_that_setup_writes(world: World, tmp_path: Path) -> N
 
 
 def test_a_first_deploy_that_fails_leaves_nothing_of_the_name(world: World) -> None:
+    shutil.rmtree(world.root)
     world.write_job("import nosuchmodule")
     with pytest.raises(JobInvalid):
         deploy(world)
     assert world.store.list("") == []
+    with pytest.raises(NotARoot):
+        world.control().streams()
     world.write_job("")
     deploy(world)
     told = [(event.what, event.outcome) for event in world.control().history(STREAM)]
@@ -147,8 +168,41 @@ def test_a_root_that_cannot_be_written_is_said_before_anything_else(world: World
     world.write_job("raise SystemError('was run')")
     (world.folder / "file").write_text("")
     control = Control.open(str(world.folder / "file" / "root"), programs=STANDIN)
-    with pytest.raises(StorageUnreachable, match="cannot be written"):
+    with pytest.raises(StorageUnreachable, match="cannot be made"):
         control.deploy(STREAM, world.job, {})
+
+
+def test_the_first_deploy_makes_the_root_and_nobody_else_does(world: World) -> None:
+    shutil.rmtree(world.root)
+    control = world.control()
+    for verb in (
+        control.streams,
+        control.fleet,
+        lambda: control.status(STREAM),
+        lambda: control.start(STREAM),
+        lambda: control.restore(STREAM),
+        lambda: control.recover(STREAM),
+        lambda: control.stop(STREAM),
+        lambda: control.cancel(STREAM),
+    ):
+        with pytest.raises(NotARoot, match="is no storage root of Headgate"):
+            verb()
+    assert not world.root.exists()
+    deploy(world)
+    made = (world.root / ROOT).read_bytes()
+    world.write_job("# another")
+    deploy(world)
+    assert (world.root / ROOT).read_bytes() == made
+    assert control.streams() == [STREAM]
+
+
+def test_streams_without_an_identity_are_deployed_on_only_if_a_person_says_so(world: World) -> None:
+    deploy(world)
+    (world.root / ROOT).unlink()
+    with pytest.raises(NotARoot, match=r"holds streams and no headgate-root\.json.*--adopt-root"):
+        deploy(world)
+    world.control().deploy(STREAM, world.job, {}, directory=world.folder, adopt_root=True)
+    assert world.control().status(STREAM).deployed == 1
 
 
 def test_start_refuses_a_job_file_that_was_edited_since(world: World) -> None:

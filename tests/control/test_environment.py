@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import pytest
@@ -80,6 +81,7 @@ def test_a_secret_that_is_let_through_by_name_is_kept() -> None:
 
 def test_headgates_packages_come_first_on_the_path_and_each_folder_once() -> None:
     assert python_path(["/p", "/s"], "/x:/p::/y") == "/p:/s:/x:/y"
+    assert python_path(["/p"], "lib:.") == f"/p:{os.getcwd()}/lib:{os.getcwd()}", "the driver works elsewhere"
 
 
 def test_a_driver_runs_sparks_workers_on_the_same_python_and_finds_the_contract() -> None:

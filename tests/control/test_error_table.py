@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,7 +13,8 @@ import pytest
 
 from headgate_contract.heartbeats import StreamState
 from headgate_contract.ids import Generation, StreamName
-from headgate_contract.paths import METADATA, StreamPaths
+from headgate_contract.paths import METADATA, ROOT, StreamPaths
+from tests.contract.stored_values import fixture, resealed
 from tests.control.command_line import Cli
 from tests.control.world import STANDIN, STREAM, World
 from tests.house_rules import REPO
@@ -106,8 +109,22 @@ def duplicating_sink(world: World) -> None:
 
 
 def unwritable_root(world: World) -> None:
-    world.root.parent.mkdir(exist_ok=True)
+    shutil.rmtree(world.root)
     world.root.write_text("a file where the root should be")
+
+
+def no_root(world: World) -> None:
+    shutil.rmtree(world.root)
+
+
+def root_with_a_torn_identity(world: World) -> None:
+    world.deployed()
+    (world.root / ROOT).write_bytes(b"")
+
+
+def root_without_identity(world: World) -> None:
+    world.deployed()
+    (world.root / ROOT).unlink()
 
 
 def settings_twice(world: World) -> None:
@@ -124,6 +141,7 @@ INVALID = {
     "nosource.py": "",
     "nosink.py": SOURCE,
     "twice.py": SOURCE + "lines.transform(lambda df: df, uid='lines')" + SINK,
+    "secret.py": "lines = job.source('lines', headgate.sources.files('s3://KEY:SECRET@bucket/in'))\n",
     "nokey.py": SOURCE + "lines.key_by('word').aggregate('counts', n=headgate.count())" + SINK,
 }
 
@@ -131,6 +149,11 @@ INVALID = {
 def invalid_jobs(world: World) -> None:
     for name, text in INVALID.items():
         (world.folder / name).write_text(f"import headgate\njob = headgate.Job('orders')\n{text}")
+
+
+def shadowed(world: World) -> None:
+    (world.folder / "shadowed.py").write_text("import socket\n")
+    (world.folder / "socket.py").write_text("it = 1\n")
 
 
 def wrong_fleet(world: World) -> None:
@@ -154,10 +177,46 @@ def corrupt_slot(world: World) -> None:
     (world.root / SLOT_1).write_text("???")
 
 
+def missing_slot(world: World) -> None:
+    world.deployed()
+    world.started()
+    world.snapshot()
+    world.snapshot()
+    (world.root / SLOT_1.replace("1.json", "2.json")).unlink()
+
+
+def flipped_slot(world: World) -> None:
+    world.deployed()
+    world.started()
+    path = world.root / SLOT_1
+    data = bytearray(path.read_bytes())
+    data[60] ^= 1
+    path.write_bytes(data)
+
+
+def laid_out_slot(world: World) -> None:
+    world.deployed()
+    world.started()
+    path = world.root / SLOT_1
+    path.write_text(json.dumps(json.loads(path.read_text()), indent=2))
+
+
+def misplaced_slot(world: World) -> None:
+    for stream in (STREAM, StreamName("other")):
+        world.deployed(stream)
+        world.started(stream=stream)
+    (world.root / SLOT_1).write_bytes((world.root / SLOT_1.replace(STREAM, "other")).read_bytes())
+
+
 def newer_slot(world: World) -> None:
     running(world)
     path = world.root / SLOT_1
-    path.write_text(re.sub(r'"version":\d+', '"version":99', path.read_text()))
+    path.write_bytes(resealed(path.read_bytes(), b'"version":', b'"version":9'))
+
+
+def older_slot(world: World) -> None:
+    running(world)
+    (world.root / SLOT_1).write_bytes((fixture("slot-stopped").parent.parent / "v2/slot-stopped.json").read_bytes())
 
 
 def corrupt_answer(world: World) -> None:
@@ -202,12 +261,20 @@ def log_elsewhere(world: World) -> None:
 
 WHEN: dict[str, Callable[[World], None]] = {
     "the root cannot be written": unwritable_root,
+    "the root is mistyped, or not mounted": no_root,
+    "the root has lost the file that says which root it is": root_without_identity,
+    "the root's file that says which root it is is damaged": root_with_a_torn_identity,
     "the settings file has a setting twice": settings_twice,
     "the job file does not import": broken_job,
     "a job has no source": invalid_jobs,
     "a job has no sink": invalid_jobs,
     "two vertices have one uid": invalid_jobs,
     "a key column is missing": invalid_jobs,
+    "a source's URL carries credentials": invalid_jobs,
+    "a module beside the job has the name of one of Python's own": shadowed,
+    "a savepoint would be gone with its driver": running,
+    "a savepoint is to go where no setting says": running,
+    "a snapshot is restored from where no setting says": one_snapshot,
     "streams.yaml has a wrong key": wrong_fleet,
     "streams.yaml does not know the stream": fleet,
     "streams.yaml and what is deployed have drifted apart": fleet,
@@ -220,6 +287,8 @@ WHEN: dict[str, Callable[[World], None]] = {
     "a name for no savepoint": running,
     "a snapshot is not there": one_snapshot,
     "a snapshot's name cannot be one": one_snapshot,
+    "a snapshot that newer ones have subsumed, of a stream that runs": running,
+    "streams.yaml has mistakes": wrong_fleet,
     "a place for no savepoint": running,
     "a place that is none": running,
     "there is no snapshot at a place": one_snapshot,
@@ -234,7 +303,13 @@ WHEN: dict[str, Callable[[World], None]] = {
     "a sink cannot take back what it published": duplicating_sink,
     "a slot cannot be read": corrupt_slot,
     "a slot cannot be read, but one only looks": corrupt_slot,
+    "a slot is missing": missing_slot,
+    "a slot has a flipped bit": flipped_slot,
+    "a slot was laid out anew by an editor": laid_out_slot,
+    "a slot of another stream was copied here": misplaced_slot,
+    "a slot is missing, and the log is repaired": missing_slot,
     "a slot was written by a newer Headgate": newer_slot,
+    "a slot was written by an older Headgate": older_slot,
     "an answer cannot be read": corrupt_answer,
     "a heartbeat cannot be read": corrupt_heartbeat,
     "an event of the history cannot be read": corrupt_event,
@@ -246,7 +321,7 @@ WHEN: dict[str, Callable[[World], None]] = {
     "a log is on another host": log_elsewhere,
 }
 LAUNCHES = {"drifted apart", "dies while", "cannot do what", "directory cannot be", "rescale", "more subtasks"}
-REALLY_CHECKED = {when for when, world_of in WHEN.items() if world_of is invalid_jobs}
+REALLY_CHECKED = {when for when, world_of in WHEN.items() if world_of in (invalid_jobs, shadowed)}
 """Rows for which the runtime's own check of jobs is run; it starts Spark where it looks at columns."""
 
 

@@ -13,7 +13,8 @@ from headgate_contract.mailbox import Mailbox, Request, RequestKind
 from headgate_contract.paths import METADATA, StreamPaths
 from headgate_contract.restore import Refuse, RestoreFrom, Rollback, StartFresh
 from headgate_contract.snapshot import SnapshotRef, SourceState
-from headgate_control.explain import Inspector, as_text
+from headgate_control.explain import Inspector
+from headgate_control.explained import as_text
 from headgate_control.outcomes import Explanation
 from tests.control.world import STREAM, World
 
@@ -104,7 +105,7 @@ def test_who_would_begin_anew_is_told_that_what_was_published_is_taken_back(
 ) -> None:
     world.stopped()
     assert world.control().explain(STREAM, fresh=True).warnings == (
-        "what the sinks out have published is taken back",
+        "what sink out has published is taken back",
         "state is left behind: 3 retained snapshots are not used",
     )
 
@@ -190,9 +191,9 @@ def test_a_named_older_one_tells_what_each_sink_does(world: World) -> None:
     refs = [world.snapshot() for _ in range(3)]
     explanation = world.control().explain(STREAM, snapshot=refs[0].id)
     assert restored(explanation) == refs[0]
-    assert [(back.sink, back.action, back.groups) for back in explanation.decision.rollbacks] == [
-        ("files", Rollback.RETRACT, (2, 3)),
-        ("table", Rollback.OVERWRITE, (2, 3)),
+    assert [(back.sink, back.action, back.ids) for back in explanation.decision.rollbacks] == [
+        ("files", Rollback.RETRACT, {2, 3}),
+        ("table", Rollback.OVERWRITE, {2, 3}),
     ]
     text = as_text(explanation)
     assert "files: is taken back (of checkpoints 2 to 3, 2 in all)" in text
@@ -266,3 +267,38 @@ def test_a_refused_start_names_the_alternatives_and_launches_nothing(world: Worl
     with pytest.raises(RestoreRefused, match="checkpoint 2"):
         world.control().start(STREAM)
     assert len(world.catalogue().generations) == 1
+
+
+def test_only_what_cannot_be_restored_is_told_as_such(world: World, three: list[SnapshotRef]) -> None:
+    """A fall-back passes over what is older, and good, as well."""
+    oldest, _, newest = sorted(three, key=lambda ref: ref.id)
+    world.damage_metadata(newest)
+    warnings = world.control().explain(STREAM, fall_back=True).warnings
+    (warning,) = [text for text in warnings if text.startswith("falling back")]
+    assert f"{newest}: " in warning
+    assert f"{oldest}: " not in warning
+
+
+@pytest.mark.parametrize(
+    ("generation", "next_id", "said"),
+    [
+        (2, 9, "the next start takes back what is not of this log"),
+        (2, 4, "a start is refused, `headgate repair orders` says what to do"),  # it would complete 7 as well
+        (3, 9, "a start is refused, `headgate repair orders` says what to do"),
+    ],
+)
+def test_what_sinks_hold_that_a_put_back_root_does_not_know_is_announced(
+    world: World, generation: int, next_id: int, said: str
+) -> None:
+    held = {"out": {"groups": {"3": ["c"], "7": ["a"], "8": ["b"]}, "generation": generation}}
+    world.write_job(f"HOLDINGS = {held!r}")
+    world.deployed()
+    world.started()
+    for _ in range(3):
+        world.snapshot()
+    world.started(first_checkpoint=next_id)
+    world.stopped()
+    warnings = world.control().explain(STREAM).warnings
+    (warning,) = [text for text in warnings if "does not tell" in text]
+    assert "published: 7-8" in warning
+    assert warning.endswith(said)

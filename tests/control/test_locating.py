@@ -11,17 +11,22 @@ from pathlib import Path
 import pytest
 
 from headgate_contract import wire
+from headgate_contract.catalogue import read_catalogue
 from headgate_contract.errors import BadInput, CorruptObject, RestoreRefused, SnapshotUnknown
+from headgate_contract.folding import Folding
 from headgate_contract.heartbeats import StreamState
 from headgate_contract.ids import CheckpointId, Generation, SavepointName, StreamName
-from headgate_contract.mailbox import Request
-from headgate_contract.paths import StreamPaths
-from headgate_contract.records import Retired
+from headgate_contract.mailbox import Request, RequestKind
+from headgate_contract.paths import METADATA, StreamPaths
+from headgate_contract.records import Retired, SnapshotCompleted
 from headgate_contract.restore import ClaimMode, Located, Refuse, RestoreFrom
 from headgate_contract.settings import Settings
-from headgate_contract.snapshot import SnapshotRef, SourceState
-from headgate_control.explain import Inspector, as_text
+from headgate_contract.snapshot import SnapshotRef, SourceState, read_metadata
+from headgate_contract.store_local import LocalStore
+from headgate_control.explain import Inspector
+from headgate_control.explained import as_text
 from headgate_control.locating import absolute_directory, snapshot_named
+from tests.contract.stored_values import resealed
 from tests.control.command_line import Cli
 from tests.control.world import STREAM, World, ids
 
@@ -88,7 +93,7 @@ def test_a_savepoint_of_another_stream_gets_a_number_here_and_takes_back_what_wa
     assert isinstance(decision, RestoreFrom)
     ref = decision.snapshot
     assert (ref.id, ref.generation, ref.folder, ref.location, ref.foreign) == (4, 1, taken.folder, None, True)
-    assert [rollback.groups for rollback in decision.rollbacks] == [(1, 2, 3)]
+    assert [rollback.ids for rollback in decision.rollbacks] == [{1, 2, 3}]
     launched = control.restore(STREAM, snapshot=Located(taken.folder))
     started = world.catalogue().newest_generation
     assert started is not None
@@ -109,7 +114,7 @@ def test_a_crash_right_after_it_restores_it_again_and_what_follows_stands_on_it(
     again = world.control().explain(STREAM).decision
     assert isinstance(again, RestoreFrom)
     assert again.snapshot == decision.snapshot
-    assert again.reason == "generation 2 itself was started from it and completed none since"
+    assert again.reason == f"generation 2 was started from {again.snapshot} and has completed no snapshot itself"
     own = world.snapshot()
     catalogue = world.catalogue()
     assert ids(catalogue.history) == [own.id, decision.snapshot.id]
@@ -133,7 +138,7 @@ def test_a_checkpoint_of_another_root_brings_its_shared_files_along(world: World
     two_checkpoints_and_a_savepoint(world, OTHER)
     ref = world.catalogue(OTHER).completed[0]
     world.root.rename(tmp_path / "old-root")
-    world.root.mkdir()
+    world.make_root()
     world.deployed()
     place = Located(f"{tmp_path}/old-root/{ref.folder}/_metadata")
     decision = world.control().explain(STREAM, snapshot=place)
@@ -157,7 +162,7 @@ def test_one_that_this_streams_log_does_not_know_is_refused_if_it_may_be_its_own
     two_checkpoints_and_a_savepoint(world)
     shutil.copytree(world.root / world.catalogue().completed[0].folder, world.root / "attempt")
     metadata = (world.root / "attempt" / "_metadata").read_bytes()
-    (world.root / "attempt" / "_metadata").write_bytes(metadata.replace(b'"created_ms":0', b'"created_ms":1'))
+    (world.root / "attempt" / "_metadata").write_bytes(resealed(metadata, b'"created_ms":0', b'"created_ms":1'))
     with pytest.raises(RestoreRefused, match="the log of this one does not tell of it"):
         world.control().restore(STREAM, snapshot=Located(f"{world.root}/attempt"))
 
@@ -180,7 +185,7 @@ def test_only_a_savepoint_can_be_claimed_and_of_an_own_one_not_a_copy(world: Wor
     assert claimed.decision.claim_mode is ClaimMode.CLAIM
     assert claimed.warnings == (
         "savepoint before (2) becomes the stream's: newer checkpoints subsume it, and delete it",
-        "what the sinks out have published since then is taken back",
+        "what sink out has published since then is taken back",
     )
     shutil.copytree(world.root / taken.folder, world.folder / "copy")
     copied = control.explain(STREAM, snapshot=Located(f"{world.folder}/copy"), claim_mode=ClaimMode.CLAIM).decision
@@ -234,6 +239,151 @@ def test_a_place_whose_name_ends_the_path_of_a_files_url_is_refused_where_it_is_
     with pytest.raises(BadInput, match="ends the path"):
         Settings({"execution.checkpointing.savepoint-dir": places[1]})
     assert absolute_directory(f"s3://bucket/{name}") == f"s3://bucket/{name}"
+
+
+NOT_ALLOWED = "may not be .*; the stream's setting headgate.snapshot.allowed-dirs allows more places"
+
+
+def test_a_caller_is_told_at_once_that_a_savepoint_may_not_go_where_no_setting_says(world: World) -> None:
+    world.deployed(headgate__snapshot__allowed_dirs=f"{world.folder}/backup")
+    world.started()
+    world.beat()
+    control = world.control()
+    for place in (f"{world.folder}/backup-evil", f"{world.folder}/backup/../else", "s3://backup/x"):
+        asked: list[Callable[[], object]] = [
+            lambda place=place: control.savepoint(STREAM, target_directory=place, wait=False),  # type: ignore[misc]
+            lambda place=place: control.stop(STREAM, drain=True, target_directory=place, wait=False),  # type: ignore[misc]
+            lambda place=place: control.ask(  # type: ignore[misc]
+                STREAM, RequestKind.STOP, args={"savepoint": "x", "target_directory": place}
+            ),
+        ]
+        for ask in asked:
+            with pytest.raises(BadInput, match=NOT_ALLOWED):
+                ask()
+    assert control.status(STREAM).stop_wanted is None
+    assert not world.store.list(StreamPaths(STREAM).requests)
+    told = [event.text for event in control.history(STREAM) if event.outcome == "FAILED"]
+    assert len(told) == 6, "who tried is in the history"
+    control.savepoint(STREAM, target_directory=f"{world.folder}/backup/below", wait=False)
+
+
+def test_nothing_is_opened_for_a_restore_from_where_no_setting_says(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = two_checkpoints_and_a_savepoint(world)
+    shutil.copytree(world.root / taken.folder, world.folder / "copy")
+    world.deployed(headgate__snapshot__allowed_dirs=f"{world.folder}/backup")
+    (world.folder / "backup").mkdir()
+    (world.folder / "backup" / "link").symlink_to(world.folder / "copy")
+    opened: list[str] = []
+    elsewhere = LocalStore.elsewhere
+    monkeypatch.setattr(LocalStore, "elsewhere", lambda store, url: opened.append(url) or elsewhere(store, url))
+    control = world.control()
+    for place in (f"{world.folder}/copy", f"file://{world.folder}/backup/link", "s3://theirs/streams/x/checkpoints/c"):
+        for ask in (control.explain, control.restore):
+            with pytest.raises(BadInput, match=NOT_ALLOWED):
+                ask(STREAM, snapshot=Located(place))  # type: ignore[operator]
+    assert opened == []
+    assert control.explain(STREAM, snapshot=Located(taken.folder)).restores == taken.id, "the root is allowed"
+
+
+def test_nothing_is_opened_that_only_its_folders_name_or_a_link_below_the_root_makes_look_allowed(world: World) -> None:
+    taken = two_checkpoints_and_a_savepoint(world)
+    for name in ("plain", "..%2froot%2fx"):
+        shutil.copytree(world.root / taken.folder, world.folder / "evil" / name)
+    (world.root / "link").symlink_to(world.folder / "evil")
+    world.deployed(headgate__snapshot__allowed_dirs=f"{world.folder}/backup")
+    control = world.control()
+    for place in (
+        f"file://{world.folder}/evil/..%2froot%2fx",
+        f"{world.folder}/evil/..%2froot%2fx",
+        "./evil/..%2froot%2fx",
+        f"{world.store.url}/link/plain",
+        "link/plain",
+        "link/..%2froot%2fx",
+    ):
+        for ask in (control.explain, control.restore):
+            with pytest.raises(BadInput):
+                ask(STREAM, snapshot=Located(place))  # type: ignore[operator]
+    assert len(world.catalogue().generations) == 1
+    world.deployed(headgate__snapshot__allowed_dirs=f"{world.folder}/evil")
+    for place in (f"{world.folder}/evil/..%2froot%2fx", "link/plain"):
+        assert control.explain(STREAM, snapshot=Located(place)).restores == taken.id
+
+
+def test_a_path_means_the_folder_of_that_very_name(world: World) -> None:
+    taken = two_checkpoints_and_a_savepoint(world)
+    world.deployed(headgate__snapshot__allowed_dirs=f"{world.folder}/a%41 b")
+    shutil.copytree(world.root / taken.folder, world.folder / "a%41 b" / "c%42 d")
+    shutil.copytree(world.root / taken.folder, world.root / "e%43 f")
+    control = world.control()
+    folder = f"{world.folder}/a%41 b"
+    for place in (f"{folder}/c%42 d", f"file://{world.folder}/a%2541%20b/c%2542%20d", "e%43 f", f"{world.root}/e%43 f"):
+        assert control.explain(STREAM, snapshot=Located(place)).restores == taken.id
+    assert absolute_directory(folder) == f"file://{world.folder}/a%2541 b"
+    with pytest.raises(BadInput, match="is no path here"):
+        absolute_directory("~nobody-of-that-name/x")
+
+
+@pytest.mark.e2e
+def test_a_place_is_allowed_for_once_by_an_option_that_the_log_keeps_and_a_recovery_goes_by_that(
+    world: World, cli: Cli
+) -> None:
+    taken = two_checkpoints_and_a_savepoint(world)
+    shutil.copytree(world.root / taken.folder, world.folder / "copy")
+    world.deployed(headgate__snapshot__allowed_dirs=f"{world.folder}/backup")
+    refused = cli("restore", STREAM, "--from", "./copy")
+    assert refused.code == 2
+    assert "`headgate restore --allow-place` allows one for once" in refused.all
+    told = cli("explain", STREAM, "--from", "./copy", "--allow-place")
+    assert "the place was allowed for this once" in told.out
+    assert cli("restore", STREAM, "--from", "./copy", "--allow-place").code == 0
+    decision = world.catalogue().generations[-1].decision
+    assert isinstance(decision, RestoreFrom)
+    assert (decision.place_allowed, decision.snapshot.where) == (True, f"file://{world.folder}/copy")
+    control = world.control()
+    control.cancel(STREAM)
+    assert cli("restore", STREAM, "--from", "./copy").code == 2, "it was for once"
+    again = control.explain(STREAM).decision
+    assert isinstance(again, RestoreFrom)
+    assert (again.snapshot, again.place_allowed) == (decision.snapshot, False), "the log knows the place"
+    assert "what is to be allowed is not named" in cli("restore", STREAM, "--allow-place").all
+
+
+def test_what_the_stream_itself_has_written_elsewhere_is_restored_from_there_whatever_the_settings_say_now(
+    world: World,
+) -> None:
+    taken = two_checkpoints_and_a_savepoint(world)
+    away = f"file://{world.folder}/away"
+    shutil.copytree(world.root / taken.folder, world.folder / "away" / "it")
+    moved = replace(taken, id=CheckpointId(4), location=away, folder="it")
+    metadata = read_metadata((world.root / taken.folder / METADATA).read_bytes(), "it")
+    data = replace(metadata, id=CheckpointId(4)).encode()
+    (world.folder / "away" / "it" / METADATA).write_bytes(data)
+    moved = replace(moved, metadata_length=len(data), metadata_sha256=wire.sha256(data), name=SavepointName("away"))
+    world.slot(SnapshotCompleted(generation=Generation(1), snapshot=moved, committed=(CheckpointId(4),)))
+    world.deployed(headgate__snapshot__allowed_dirs=f"{world.folder}/backup")
+    control = world.control()
+    for name in (SavepointName("away"), Located(f"{away}/it")):
+        assert control.explain(STREAM, snapshot=name).restores == 4
+
+
+def test_a_savepoint_to_a_process_memory_is_refused_by_callers_settings_and_restores(world: World) -> None:
+    world.deployed()
+    world.started()
+    world.beat()
+    control = world.control()
+    asked: list[Callable[[], object]] = [
+        lambda: control.savepoint(STREAM, target_directory="memory://backup", wait=False),
+        lambda: control.stop(STREAM, savepoint=True, target_directory="memory://backup", wait=False),
+        lambda: control.explain(STREAM, snapshot=Located("memory://backup/orders-x-1-g1")),
+        lambda: Settings({"execution.checkpointing.savepoint-dir": "memory://backup"}),
+    ]
+    for ask in asked:
+        with pytest.raises(BadInput, match="is in one process's memory, and gone with it"):
+            ask()
+    assert control.status(STREAM).stop_wanted is None
+    assert not world.store.list(StreamPaths(STREAM).requests)
 
 
 @pytest.mark.parametrize("text", ["", " ", "gs://bucket/x", "file://relative/x", "http://host/x"])
@@ -294,7 +444,7 @@ def test_a_savepoint_of_the_same_name_on_another_root_is_restored_there_as_often
 ) -> None:
     taken = two_checkpoints_and_a_savepoint(world)
     world.root.rename(tmp_path / "old-root")
-    world.root.mkdir()
+    world.make_root()
     world.deployed()
     place = Located(f"{tmp_path}/old-root/{taken.folder}")
     control = world.control()
@@ -314,3 +464,13 @@ def test_of_a_retired_one_nothing_is_restored_by_its_place_either_but_from_a_cop
     assert "it is retired: its files may be gone" in refused.reason
     copied = world.control().explain(STREAM, snapshot=Located(f"{world.folder}/copy")).decision
     assert isinstance(copied, RestoreFrom)
+
+
+def test_of_a_copy_of_one_that_was_retired_long_ago_the_log_says_that_it_knows_no_more(world: World) -> None:
+    first = two_checkpoints_and_a_savepoint(world)
+    shutil.copytree(world.root / first.folder, world.folder / "copy")
+    world.decide(Retired(snapshots=(first.id,), by="anna", reason="old", at_ms=1))
+    store = LocalStore(world.root)
+    Folding(store, read_catalogue(store, STREAM)).fold()
+    with pytest.raises(RestoreRefused, match=r"cannot tell any more .* its entry was folded.* under another name"):
+        world.control().explain(STREAM, snapshot=Located(f"{world.folder}/copy"))

@@ -15,7 +15,7 @@ from headgate_contract.paths import StreamPaths
 from headgate_contract.records import Restarted
 from headgate_contract.snapshot import SnapshotKind, StateHandle, SubtaskState, VertexState
 from headgate_contract.wire import sha256
-from headgate_control.explain import as_text
+from headgate_control.explained import as_text
 from headgate_control.measured import Spread, recoveries_of
 from headgate_control.telling import size, took
 from tests.control.command_line import Cli
@@ -151,7 +151,7 @@ def test_explain_predicts_from_what_was_measured_and_says_so_when_nothing_was(wo
     assert predicted.expected_ms == 9250.0
     assert predicted.rests_on == 4
     assert "would take about 9.2 s from its claim to running" in as_text(explanation)
-    assert "it rests on 3 launches and 1 restarts in a driver" in as_text(explanation)
+    assert "which rests on 3 launches and 1 restart in a driver" in as_text(explanation)
 
 
 def test_restarts_in_the_driver_hide_no_launch_before_them(world: World) -> None:

@@ -6,8 +6,11 @@ import os
 import signal
 import threading
 import time
+from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
 from headgate_contract.errors import BadInput, RestoreRefused
@@ -16,9 +19,11 @@ from headgate_contract.ids import Generation
 from headgate_contract.mailbox import Mailbox
 from headgate_contract.process import this_host
 from headgate_contract.records import StopWanted
-from headgate_control import Asked, Condition, Control, Launched, NotNeeded
+from headgate_control import Asked, Condition, Control, Explanation, Launched, NotNeeded
+from headgate_control.explain import explain
 from headgate_control.processes import wait_gone
 from headgate_control.starting import Starter
+from tests.control.test_processes import is_over
 from tests.control.world import STREAM, World, until
 
 pytestmark = pytest.mark.e2e
@@ -32,7 +37,7 @@ def crashed(world: World) -> World:
     launched = control.start(STREAM)
     control.checkpoint(STREAM)
     os.killpg(launched.process.pid, signal.SIGKILL)
-    assert wait_gone(launched.process, 10)
+    assert wait_gone(launched.process, 60)
     return world
 
 
@@ -47,6 +52,30 @@ def test_a_killed_driver_is_lost_and_recovered_from_its_newest_checkpoint(crashe
     assert (newest.replaces, newest.by) == (1, "watcher")
     assert newest.decision == found.decision
     assert control.lost() == []
+
+
+def test_what_a_killed_driver_has_left_behind_frozen_ends_with_the_recovery(world: World) -> None:
+    note = world.folder / "child"
+    world.write_job(
+        "import os, pathlib, signal, subprocess\n"
+        "child = subprocess.Popen(['sleep', '600'])\n"
+        "os.kill(child.pid, signal.SIGSTOP)\n"
+        f"pathlib.Path({str(note)!r}).write_text(str(child.pid))\n"
+    )
+    world.deployed()
+    control = world.control()
+    launched = control.start(STREAM)
+    child = psutil.Process(int(note.read_text()))
+    try:
+        world.write_job("")
+        world.deployed()
+        os.kill(launched.process.pid, signal.SIGKILL)
+        assert wait_gone(launched.process, 60)
+        assert isinstance(control.recover(STREAM), Launched)
+        until(lambda: is_over(child))
+    finally:
+        with suppress(psutil.NoSuchProcess):
+            child.kill()
 
 
 def test_eight_recoveries_at_once_launch_exactly_one(crashed: World) -> None:
@@ -84,12 +113,12 @@ def test_a_frozen_driver_is_lost_and_fenced_when_it_wakes(world: World) -> None:
     world.deployed()
     control = world.control()
     frozen = control.start(STREAM)
-    os.kill(frozen.process.pid, signal.SIGSTOP)
+    world.freeze(frozen.process)
     until(control.lost)
     found = control.recover(STREAM, kill_old=False)
     assert isinstance(found, Launched)
     os.kill(frozen.process.pid, signal.SIGCONT)
-    assert wait_gone(frozen.process, 10)
+    assert wait_gone(frozen.process, 60)
     assert control.status(STREAM).condition is Condition.RUNNING
     assert control.status(STREAM).generation == 2
 
@@ -98,10 +127,10 @@ def test_a_frozen_driver_is_killed_unless_told_otherwise(world: World) -> None:
     world.deployed()
     control = world.control()
     frozen = control.start(STREAM)
-    os.kill(frozen.process.pid, signal.SIGSTOP)
+    world.freeze(frozen.process)
     until(lambda: control.status(STREAM).condition is not Condition.RUNNING)
     assert isinstance(world.control().recover(STREAM), Launched)
-    assert wait_gone(frozen.process, 10)
+    assert wait_gone(frozen.process, 60)
 
 
 def test_a_stopped_stream_is_never_recovered(world: World) -> None:
@@ -127,7 +156,7 @@ def test_the_strategy_makes_it_wait(crashed: World) -> None:
     status = world.control().status(STREAM)
     assert status.process is not None
     os.killpg(status.process.pid, signal.SIGKILL)
-    wait_gone(status.process, 10)
+    wait_gone(status.process, 60)
     found = world.control().recover(STREAM)
     assert isinstance(found, NotNeeded)
     assert found.retry_in_s == pytest.approx(3600, abs=10)
@@ -238,7 +267,7 @@ def test_a_stop_whose_driver_is_withdrawn_before_it_began_is_done(
     stopping = threading.Thread(target=lambda: told.append(crashed.control("boris").stop(STREAM)))
     monkeypatch.setattr(Starter, "_claim", claim_while_somebody_stops)
     assert isinstance(crashed.control().recover(STREAM), NotNeeded)
-    stopping.join(20)
+    stopping.join(60)
     assert [asked.answer for asked in told] == [None]
     assert "it stays stopped" in told[0].note
     assert crashed.control().status(STREAM).condition is Condition.STOPPED
@@ -258,15 +287,35 @@ def test_a_driver_that_wakes_while_a_recovery_decides_keeps_its_stream(
     assert "lives" in found.reason
 
 
-def test_lost_never_blocks_and_confirms_between_calls(world: World) -> None:
+def test_lost_never_blocks_and_confirms_between_calls(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.deployed(heartbeat__interval="300 ms")
     control = world.control()
     frozen = control.start(STREAM)
-    os.kill(frozen.process.pid, signal.SIGSTOP)
+    world.freeze(frozen.process)
     until(lambda: control.status(STREAM).condition is not Condition.RUNNING)
     fresh = world.control()
-    begun = time.monotonic()
-    assert fresh.lost() == []
-    assert time.monotonic() - begun < 0.3
+    with monkeypatch.context() as blocking:
+        blocking.setattr("headgate_control.status.time", SimpleNamespace(monotonic=time.monotonic))  # none can sleep
+        assert fresh.lost() == []
     until(fresh.lost)
     assert fresh.status(STREAM).host == this_host()
+
+
+def test_a_driver_that_wakes_while_it_is_looked_at_is_not_given_up_for_what_it_has_subsumed(
+    crashed: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is read of a log may be overtaken: the checkpoint that it names is gone, and a newer one is there."""
+    until(crashed.control().lost)
+    old = crashed.catalogue().snapshots[0]
+
+    def wake(*arguments: Any, **more: Any) -> Explanation:
+        crashed.snapshot(retires=(old.id,))
+        crashed.store.delete_all(old.folder)
+        return explain(*arguments, **more)
+
+    monkeypatch.setattr("headgate_control.starting.explain", wake)
+    found = crashed.control().recover(STREAM)
+    assert isinstance(found, NotNeeded)
+    assert "has just written to the log" in found.reason
+    assert not found.given_up
+    assert crashed.control().status(STREAM).stop_wanted is None

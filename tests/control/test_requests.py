@@ -7,8 +7,16 @@ import signal
 
 import pytest
 
-from headgate_contract.errors import Conflict, InvalidName, RequestFailed, RequestTimedOut, StreamNotRunning
+from headgate_contract.errors import (
+    Conflict,
+    HeadgateError,
+    InvalidName,
+    RequestFailed,
+    RequestTimedOut,
+    StreamNotRunning,
+)
 from headgate_contract.heartbeats import StreamState
+from headgate_contract.history import Event, record_event
 from headgate_contract.ids import Generation, RequestId
 from headgate_contract.mailbox import Answer, Mailbox, Outcome, RequestKind
 from headgate_contract.records import Stopped
@@ -33,7 +41,7 @@ def crash(control: Control) -> None:
     process = control.status(STREAM).process
     assert process is not None
     os.killpg(process.pid, signal.SIGKILL)
-    assert wait_gone(process, 10)
+    assert wait_gone(process, 60)
 
 
 class TestWithoutADriver:
@@ -46,7 +54,7 @@ class TestWithoutADriver:
         world.deployed()
         world.started()
         world.beat(StreamState.FAILED, cause="SinkFailed: disk full", age_s=42)
-        with pytest.raises(StreamNotRunning, match=r"last heartbeat 42 s ago.*disk full"):
+        with pytest.raises(StreamNotRunning, match=r"last heartbeat 4\d s ago.*disk full"):
             world.control().savepoint(STREAM)
         assert Mailbox(world.store, STREAM).open_requests() == []
 
@@ -210,17 +218,35 @@ def test_a_drain_takes_a_savepoint_by_whatever_name_and_tells_the_driver(running
 
 
 @e2e
-def test_a_stop_that_took_its_savepoint_but_never_ended_is_not_called_done(world: World) -> None:
+def test_f147_a_stop_that_took_its_savepoint_and_never_ended_is_not_done_and_names_the_place(
+    world: World,
+) -> None:
     world.write_job("MODE = 'dies-at-stop'")
     world.deployed()
     control = world.control()
     control.start(STREAM)
-    with pytest.raises(RequestFailed, match="was not answered"):
+    with pytest.raises(RequestFailed, match="was not answered") as unanswered:
         control.stop(STREAM, savepoint="final", id=RequestId("stop-1"))
-    assert [ref.name for ref in control.snapshots(STREAM)] == ["final"]
+    [taken] = control.snapshots(STREAM)
+    assert taken.name == "final"
+    assert unanswered.value.what.endswith(f"; savepoint final (1) is complete, at {taken.where}")
     assert control.lost() == []
-    with pytest.raises(StreamNotRunning, match=r"savepoint final \(1\) was taken by this very request, but its driver"):
+    with pytest.raises(StreamNotRunning) as ended:
         control.stop(STREAM, savepoint="final", id=RequestId("stop-1"))
+    assert ended.value.what.startswith("savepoint final (1) was taken by this very request, but its driver did not ")
+    assert ended.value.what.endswith(f"; it is complete, at {taken.where}")
+
+
+def test_f147_whoever_is_tired_of_waiting_for_a_stop_is_told_where_its_savepoint_is(world: World) -> None:
+    world.deployed()
+    world.started()
+    world.beat()
+    asked = world.control().stop(STREAM, savepoint="final", wait=False).request
+    assert asked is not None
+    taken = world.snapshot("final", request=asked.id)
+    with pytest.raises(RequestTimedOut, match=r"within 0 s; savepoint final \(\d+\) is complete, at ") as late:
+        world.control().wait(STREAM, asked.id, 0)
+    assert taken.where in late.value.what
 
 
 @e2e
@@ -241,18 +267,18 @@ def test_nobody_has_to_wait_for_a_stop_that_fails_for_the_stream_to_stay_protect
     world.write_job("MODE = 'no-savepoints'")
     world.deployed()
     control = world.control()
-    driver = control.start(STREAM).process.pid
-    os.kill(driver, signal.SIGSTOP)  # it answers when we have looked
+    driver = control.start(STREAM).process
+    world.freeze(driver, silent=False)  # it answers when we have looked
     asked = control.stop(STREAM, savepoint=True, id=RequestId("stop-1"), wait=False)
     assert asked.request is not None
     assert control.status(STREAM).stop_wanted is not None
-    os.kill(driver, signal.SIGCONT)
+    os.kill(driver.pid, signal.SIGCONT)
     until(lambda: control.answer(STREAM, RequestId("stop-1")))
-    assert control.status(STREAM).stop_wanted is None
+    until(lambda: control.status(STREAM).stop_wanted is None)  # an answer is asked after once for each heartbeat
     again = control.stop(STREAM, id=RequestId("stop-1"), wait=False)
     assert again.request is not None
     assert again.request.id == "stop-1~2"
-    assert control.wait(STREAM, again.request.id, 20).outcome is Outcome.DONE
+    assert control.wait(STREAM, again.request.id, 60).outcome is Outcome.DONE
     assert control.stop(STREAM, id=RequestId("stop-1")).answer == control.answer(STREAM, again.request.id)
 
 
@@ -292,10 +318,10 @@ def test_cancel_kills_a_driver_that_does_not_answer(world: World) -> None:
 
 
 @e2e
-def test_cancel_kills_a_frozen_driver(running: Control) -> None:
+def test_cancel_kills_a_frozen_driver(running: Control, world: World) -> None:
     process = running.status(STREAM).process
     assert process is not None
-    os.kill(process.pid, signal.SIGSTOP)
+    world.freeze(process)
     until(running.lost)
     running.cancel(STREAM)
     assert sign_of(process) is ProcessSign.GONE
@@ -303,12 +329,27 @@ def test_cancel_kills_a_frozen_driver(running: Control) -> None:
 
 
 @e2e
-def test_a_frozen_driver_that_was_stopped_finds_the_request_when_it_wakes(running: Control) -> None:
+def test_a_frozen_driver_that_was_stopped_finds_the_request_when_it_wakes(running: Control, world: World) -> None:
     process = running.status(STREAM).process
     assert process is not None
-    os.kill(process.pid, signal.SIGSTOP)
+    world.freeze(process)
     until(running.lost)
     assert "stays stopped" in running.stop(STREAM).note
     os.kill(process.pid, signal.SIGCONT)
-    assert wait_gone(process, 10)
+    assert wait_gone(process, 60)
     assert "in good order" in running.status(STREAM).text
+
+
+def test_history_is_in_the_order_of_the_log_though_a_callers_clock_is_behind(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.deployed()
+    early = Event(at_ms=1_700_000_000_000, what="deploy", outcome="EXECUTED", by="anna")
+    record_event(world.store, STREAM, early)
+    world.started()
+    monkeypatch.setattr("headgate_control.journal.now_ms", lambda: 5)
+    with pytest.raises(HeadgateError):
+        world.control().savepoint(STREAM, "nightly", timeout_s=0.1)
+    told = world.control().history(STREAM)
+    assert [(event.what, event.slot) for event in told] == [("deploy", 0), ("savepoint", 1), ("savepoint", 1)]
+    assert [event.at_ms for event in told] == [1_700_000_000_000, 5, 5]

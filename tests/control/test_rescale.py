@@ -57,6 +57,14 @@ def test_explain_tells_of_another_parallelism_and_records_nothing(world: World) 
     assert world.catalogue().deployed_number == 1
 
 
+def test_explain_says_for_how_many_subtasks_it_has_judged(world: World, cli: Cli) -> None:
+    world.deployed()
+    asked = cli("explain", STREAM, "--parallelism", "3")
+    assert asked.out.startswith("stream orders, next generation 1, with 3 subtasks, as was asked; 2 are deployed\n")
+    assert cli("explain", STREAM).out.startswith("stream orders, next generation 1, with 2 subtasks\n")
+    assert cli("explain", STREAM, "--parallelism", "3", "--json").json["parallelism"] == 3
+
+
 def test_a_restore_that_is_refused_a_stop_that_fails_or_a_changed_job_changes_nothing(world: World) -> None:
     world.write_job("MODE = 'no-savepoints'")
     world.deployed()
@@ -76,7 +84,9 @@ def test_a_restore_that_is_refused_a_stop_that_fails_or_a_changed_job_changes_no
 def test_the_command_line_rescales_from_a_checkpoint_a_savepoint_or_with_a_restore(world: World, cli: Cli) -> None:
     world.deployed()
     world.control().start(STREAM)
-    assert "generation 2 is running" in cli("rescale", STREAM, "3").out
+    rescaled = cli("rescale", STREAM, "3").out
+    assert "generation 2 is running" in rescaled
+    assert rescaled.endswith("\nit was stopped before with snapshot 1\n")
     assert [ref.kind.value for ref in world.catalogue().snapshots] == ["checkpoint"]
     assert "generation 3 is running" in cli("rescale", STREAM, "1", "--savepoint").out
     assert world.catalogue().snapshots[0].name is not None

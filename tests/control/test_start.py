@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import stat
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +17,7 @@ from headgate_contract.errors import (
     BadInput,
     HeadgateError,
     LaunchFailed,
+    LogDamaged,
     StorageError,
     StorageUnreachable,
     StreamRunning,
@@ -122,7 +125,7 @@ def test_a_driver_that_dies_while_starting_fails_the_start_within_seconds(
     begun = time.monotonic()
     with pytest.raises(LaunchFailed) as raised:
         world.control().start(STREAM)
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 60, "it does not wait for the startup timeout"
     newest = world.catalogue().newest_generation
     assert newest is not None
     for part in (*said, f"its log is {newest.log} on {this_host()}"):
@@ -147,34 +150,6 @@ def test_a_start_that_failed_is_not_restarted_behind_the_callers_back(world: Wor
     assert world.control().start(STREAM).generation == 2
 
 
-def test_a_driver_without_any_sign_of_life_is_ended_at_the_startup_timeout(world: World) -> None:
-    world.write_job("MODE = 'mute'")
-    world.deployed(headgate__startup_timeout="1500 ms")
-    with pytest.raises(LaunchFailed, match=r"launched and silent after 1500 ms.*was ended"):
-        world.control().start(STREAM)
-    status = world.control().status(STREAM)
-    assert (status.condition, status.process_sign) == (Condition.FAILED, ProcessSign.GONE)
-
-
-def test_a_driver_that_falls_silent_while_it_restores_is_ended_at_the_startup_timeout(world: World) -> None:
-    world.write_job("MODE = 'stuck'")
-    world.deployed(headgate__startup_timeout="4 s")
-    with pytest.raises(LaunchFailed, match=r"restoring and silent after 4 s.*was ended"):
-        world.control().start(STREAM)
-    assert world.control().status(STREAM).process_sign is ProcessSign.GONE
-
-
-def test_a_driver_that_restores_for_long_is_left_alone(world: World) -> None:
-    world.write_job("MODE = 'slow'")
-    world.deployed(headgate__startup_timeout="4 s", heartbeat__timeout="10 s")
-    with pytest.raises(LaunchFailed, match="still restoring after 4 s"):
-        world.control().start(STREAM)
-    assert world.control().status(STREAM).condition is Condition.RESTORING
-    assert world.control().status(STREAM).stop_wanted is None
-    (world.folder / "mark").touch()
-    until(lambda: world.control().status(STREAM).condition is Condition.RUNNING)
-
-
 def test_a_start_without_waiting_returns_at_once(world: World) -> None:
     world.deployed()
     assert world.control().start(STREAM, wait=False).state is StreamState.LAUNCHED
@@ -196,7 +171,7 @@ def test_a_driver_that_speaks_before_its_launcher_is_not_talked_over(
     world.deployed()
     with pytest.raises(LaunchFailed, match="that was quick"):
         world.control().start(STREAM)
-    assert wait_gone(found[0], 10), "what says that it has failed and does not end is ended"
+    assert wait_gone(found[0], 60), "what says that it has failed and does not end is ended"
 
 
 def test_storage_that_does_not_answer_for_a_moment_fails_no_launch(
@@ -232,13 +207,17 @@ def test_storage_that_never_answers_is_told_and_the_driver_left_alone(
         patch.setattr(launch, "read_heartbeat", refuse)
         with pytest.raises(StorageError, match="not now"):
             world.control().start(STREAM)
-    assert world.control().status(STREAM).condition is Condition.RUNNING
+    until(lambda: world.control().status(STREAM).condition is Condition.RUNNING)
 
 
 def test_a_heartbeat_left_by_an_earlier_stream_of_this_name_is_not_the_drivers(world: World) -> None:
     world.deployed()
     world.beat(StreamState.FAILED, generation=1, cause="long ago")
+    with pytest.raises(LogDamaged, match=r"slots has no entry, and fleet/heartbeats/orders\.g1\.json is there"):
+        world.control().start(STREAM)  # who knows that it was deleted on purpose?
+    assert world.control().repair(STREAM, execute=True).executed
     assert world.control().start(STREAM).state is StreamState.RUNNING
+    assert world.control().status(STREAM).generation == 2
 
 
 def test_a_working_folder_that_cannot_be_made_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,16 +307,16 @@ def test_a_start_kills_what_is_left_of_a_lost_driver_only_if_it_may(world: World
     control = world.control()
     first = control.start(STREAM)
     world.beat(StreamState.FAILED, counter=999, cause="a lie", process=first.process)
-    os.kill(first.process.pid, 19)  # SIGSTOP: it cannot take the lie back
+    world.freeze(first.process)  # it cannot take the lie back
     world.beat(StreamState.FAILED, counter=999, cause="a lie", process=first.process)
     second = control.start(STREAM, kill_old=False)
     assert sign_of(first.process) is ProcessSign.ALIVE
-    os.kill(first.process.pid, 18)  # SIGCONT: it finds itself fenced
-    assert wait_gone(first.process, 10)
-    os.kill(second.process.pid, 19)
+    os.kill(first.process.pid, signal.SIGCONT)  # it finds itself fenced
+    assert wait_gone(first.process, 60)
+    world.freeze(second.process)
     world.beat(StreamState.FAILED, counter=999, cause="a lie", process=second.process)
     control.start(STREAM)
-    assert wait_gone(second.process, 10)
+    assert wait_gone(second.process, 60)
 
 
 def test_a_stream_that_was_never_deployed_names_the_nearest(world: World) -> None:
@@ -353,14 +332,33 @@ def test_a_root_that_cannot_be_written_is_said_first(world: World) -> None:
         Control.open(str(world.folder / "file" / "root"), programs=STANDIN).start(STREAM)
 
 
-def test_a_root_in_memory_is_refused() -> None:
+@pytest.mark.parametrize(("guide", "folder"), [(None, 0o700), (0o2775, 0o2770)])
+def test_a_drivers_working_folder_is_for_nobody_else_whatever_the_umask(
+    world: World, guide: int | None, folder: int
+) -> None:
+    work = world.folder / "work"
+    if guide is not None:
+        work.mkdir()
+        work.chmod(guide)
+    world.deployed()
+    before = os.umask(0)
+    try:
+        log = Path(world.control().start(STREAM).log)
+    finally:
+        os.umask(before)
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (log.parent, log.parent.parent, work)]
+    assert modes == [folder, folder, guide or folder]
+
+
+@pytest.mark.parametrize("root", ["memory://here", "MEMORY://here", " memory://here"])
+def test_a_root_in_memory_is_refused_by_every_verb(root: str) -> None:
     with pytest.raises(BadInput, match="lives in this process only"):
-        Control.open("memory://here", programs=STANDIN).start(STREAM)
+        Control.open(root, programs=STANDIN)
 
 
 def test_term_stops_a_driver_cleanly(world: World) -> None:
     world.deployed()
     control = world.control()
     launched = control.start(STREAM)
-    assert terminate(launched.process, grace_s=10)
+    assert terminate(launched.process, grace_s=60)
     assert control.status(STREAM).condition is Condition.STOPPED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -10,9 +11,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psutil
+
 from headgate_contract import wire
 from headgate_contract.catalogue import Catalogue, read_catalogue
-from headgate_contract.heartbeats import Heartbeat, ProcessIdentity, StreamState, write_heartbeat
+from headgate_contract.heartbeats import (
+    Heartbeat,
+    ProcessIdentity,
+    Progress,
+    Standing,
+    StreamState,
+    write_heartbeat,
+)
 from headgate_contract.ids import CheckpointId, Generation, StreamName
 from headgate_contract.paths import METADATA, StreamPaths, numbered
 from headgate_contract.process import this_host
@@ -26,6 +36,7 @@ from headgate_contract.records import (
     slot_log,
 )
 from headgate_contract.restore import RestoreFrom, StartFresh
+from headgate_contract.root_store import RootStore, make_root
 from headgate_contract.settings import Settings
 from headgate_contract.snapshot import SnapshotRef
 from headgate_contract.store import open_store
@@ -41,8 +52,8 @@ STANDIN = Programs(
 )
 QUICK = {
     "heartbeat.interval": "50 ms",
-    "heartbeat.timeout": "600 ms",
-    "headgate.startup-timeout": "15 s",
+    "heartbeat.timeout": "30 s",
+    "headgate.startup-timeout": "60 s",
     "restart-strategy.type": "fixed-delay",
     "restart-strategy.fixed-delay.attempts": "3",
     "restart-strategy.fixed-delay.delay": "0 ms",
@@ -50,7 +61,7 @@ QUICK = {
 T = TypeVar("T")
 
 
-def until(what: Callable[[], T], timeout_s: float = 20.0) -> T:
+def until(what: Callable[[], T], timeout_s: float = 60.0) -> T:
     """Wait until `what()` is true, and return it."""
     deadline = time.monotonic() + timeout_s
     while not (found := what()):
@@ -65,13 +76,18 @@ class World:
 
     folder: Path
     sinks: Mapping[str, str] = field(default_factory=lambda: {"out": "retract"})
+    sink_paths: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.root = self.folder / "root"
         store = open_store(str(self.root))
         assert isinstance(store, LocalStore)
         self.store = store
+        self.make_root()
         self.job = self.write_job("")
+
+    def make_root(self) -> None:
+        make_root(RootStore(self.store), by="anna", at_ms=1)
 
     def control(self, by: str = "anna") -> Control:
         return Control.open(str(self.root), by=by, programs=STANDIN)
@@ -95,19 +111,27 @@ class World:
         slot_log(self.store, stream).append(self.catalogue(stream).newest_slot, record)
 
     def deployed(self, stream: StreamName = STREAM, **settings: str) -> Deployed:
-        """As if it had been deployed with QUICK settings and `settings` (dots as `__`, dashes as `_`)."""
-        given = {**QUICK, **{key.replace("__", ".").replace("_", "-"): value for key, value in settings.items()}}
+        """As if it had been deployed with QUICK settings and `settings` (dots as `__`, dashes as `_`).
+
+        Snapshots may lie anywhere in the test's folder.
+        """
+        own = {"headgate.snapshot.allowed-dirs": str(self.folder)}
+        given = {**QUICK, **own, **{key.replace("__", ".").replace("_", "-"): value for key, value in settings.items()}}
         record = Deployed(
             job=str(self.job),
             job_sha256=wire.sha256(self.job.read_bytes()),
             directory=str(self.folder),
             settings=Settings(given).given,
-            plan={"sinks": {uid: {"rollback": how} for uid, how in self.sinks.items()}},
+            plan={"sinks": {uid: self._sink(uid, how) for uid, how in self.sinks.items()}},
             by="anna",
             at_ms=1,
         )
         self.decide(record, stream)
         return record
+
+    def _sink(self, uid: str, rollback: str) -> dict[str, str]:
+        path = {"kind": "files", "path": self.sink_paths[uid]} if uid in self.sink_paths else {}
+        return {"rollback": rollback, **path}
 
     def started(
         self,
@@ -116,13 +140,14 @@ class World:
         stream: StreamName = STREAM,
         host: str | None = None,
         replaces: int | None = None,
+        first_checkpoint: int | None = None,
     ) -> GenerationStarted:
         catalogue = self.catalogue(stream)
         number = len(catalogue.generations) + 1
         record = GenerationStarted(
             generation=Generation(number),
             decision=decision or StartFresh("the stream has never run"),
-            first_checkpoint=catalogue.next_checkpoint,
+            first_checkpoint=CheckpointId(first_checkpoint or catalogue.next_checkpoint),
             deployed=catalogue.deployed_number or 1,
             by="anna",
             host=host or this_host(),
@@ -155,6 +180,8 @@ class World:
         age_s: float = 0.0,
         stream: StreamName = STREAM,
         given_up: bool = False,
+        progress: Progress | None = None,
+        standing: tuple[Standing, ...] = (),
     ) -> None:
         newest = self.catalogue(stream).newest_generation
         whose = Generation(generation) if generation else newest.generation if newest else Generation(1)
@@ -168,6 +195,8 @@ class World:
             cause=cause,
             process=process,
             given_up=given_up,
+            progress=progress or Progress(),
+            standing=standing,
         )
         write_heartbeat(self.store, beat)
         self.age(StreamPaths(stream).heartbeat(whose), age_s)
@@ -180,6 +209,18 @@ class World:
     def age_slot(self, number: int, age_s: float, stream: StreamName = STREAM) -> None:
         entry = next(slot.number for slot in self.catalogue(stream).slots if slot.number == number)
         self.age(numbered(StreamPaths(stream).slots, entry), age_s)
+
+    def freeze(self, process: ProcessIdentity, *, silent: bool = True) -> None:
+        """Stop the driver of the newest generation; if `silent`, for longer than its heartbeat may be.
+
+        Returns when it writes nothing more. It is for whoever looks on to confirm the silence.
+        """
+        os.kill(process.pid, signal.SIGSTOP)
+        until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
+        newest = self.catalogue().newest_generation
+        assert newest is not None
+        if silent:
+            self.age(StreamPaths(STREAM).heartbeat(newest.generation), 3600)
 
     # -- damage
 

@@ -130,7 +130,7 @@ class StreamUnderFire:
         seen = read_heartbeat(open_store(self.root), StreamName(self.name), Generation(generation))
         return seen.heartbeat if seen is not None else None
 
-    def wait(self, generation: int, condition: Callable[[Heartbeat], bool], timeout_s: float = 60) -> Heartbeat:
+    def wait(self, generation: int, condition: Callable[[Heartbeat], bool], timeout_s: float = 120) -> Heartbeat:
         """Wait until the generation's heartbeat meets the condition; a driver that has ended cannot any more."""
         deadline = time.monotonic() + timeout_s
         beat = self.beat(generation)
@@ -173,7 +173,7 @@ def send(launched: Launched, number: signal.Signals) -> None:
         return
 
 
-def wait_gone(pid: int, timeout_s: float = 20) -> None:
+def wait_gone(pid: int, timeout_s: float = 60) -> None:
     """Wait until the process has ended, whoever its parent is."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:

@@ -31,8 +31,8 @@ MODES = {
 }
 AT_LEAST_ONCE = "at-least-once"
 _SETTINGS = {**MODES, AT_LEAST_ONCE: {"execution.checkpointing.mode": "AT_LEAST_ONCE"}}
-_FILES = {"left": 80, "right": 200}
-_RECORDS = {"left": 8_000, "right": 4_000}
+_FILES = {"left": 240, "right": 200}
+_RECORDS = {"left": 24_000, "right": 4_000}
 _KEYS = 300
 _RIGHT_EVERY_S = 1.5
 """A file of the right input comes so often, for longer than a life takes; those of the left one are all there.
@@ -129,6 +129,9 @@ class GraphCellRun(CellRun):
         held = self._cell.mode == AT_LEAST_ONCE
         self._right = Trickle(waiting, given / "right", _RIGHT_EVERY_S, held=held)
         return first
+
+    def _give(self, files: int = 0) -> None:
+        """The left input is all there: more than a life can take in, however long its checkpoints take."""
 
     def _ask(self, *, wait: bool) -> None:
         assert self._right is not None

@@ -2,7 +2,8 @@
 
 A cell is one place and one backend. It passes only if the kill hit where it was meant to, with something to lose, and
 the next lives brought the output to the truth and left nothing behind. Checkpoints are asked for by hand, each when
-there are new records: so it is known which one the kill hits.
+there are new records: so it is known which one the kill hits. A part of the input comes before each of them, and the
+last one behind the kill: however long a checkpoint takes, there is something left to read.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ _WORK_DONE = "after-commit"
 """Where the first life is killed if it is the second one's seeding that counts."""
 _PATIENCE_S = 120
 _FILES, _RECORDS_PER_FILE, _KEYS = 120, 100, 300
+_AT_ONCE = 30
+"""So many files come before each checkpoint, of which there are three at most."""
 SETTINGS = {
     "execution.checkpointing.interval": "1 h",
     "execution.checkpointing.num-retained": "1",
@@ -78,10 +81,20 @@ class CellRun:
         )
 
     def _write_input(self) -> int:
-        """All of it; how many records that is."""
+        """All of it, to be given by and by; how many records that is."""
         records = _FILES * _RECORDS_PER_FILE
-        write_input(self.stream.given, seed=self._seed, records=records, files=_FILES, keys=_KEYS)
+        self.stream.given.mkdir()
+        write_input(self._held_back, seed=self._seed, records=records, files=_FILES, keys=_KEYS)
         return records
+
+    @property
+    def _held_back(self) -> Path:
+        """Where the files are that the source has not been given yet."""
+        return self.stream.base / "held-back"
+
+    def _give(self, files: int = _AT_ONCE) -> None:
+        for path in sorted(self._held_back.iterdir())[:files]:
+            path.rename(self.stream.given / path.name)
 
     def run(self) -> str:
         """What happened. Raises AssertionError, or an error of the product, if the cell fails."""
@@ -110,6 +123,7 @@ class CellRun:
         launched = stream.start_killed_at(point)
         reached = snapshot = 0
         for number in range(1, self._number + 1):
+            self._give()
             reached = self._records_beyond(launched, snapshot + self._margin)
             self._ask(wait=number < self._number)
             snapshot = stream.newest_snapshot_records()
@@ -153,7 +167,8 @@ class CellRun:
         )
 
     def _hurry(self) -> None:
-        """The last life need not go at a pace."""
+        """The last life need not go at a pace, and gets what is left."""
+        self._give(_FILES)
         self.stream.files_per_batch = _FILES
 
     def _more_of(self, restored: SnapshotMetadata) -> str:

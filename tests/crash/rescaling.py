@@ -67,7 +67,7 @@ class FlowingStream:
 
     def __init__(self, base: Path, *, engine: str, backend: str, interval: str, pause_s: float) -> None:
         settings = {**SETTINGS, "execution.checkpointing.interval": interval}
-        self.stream = StreamUnderFire(base, engine=engine, backend=backend, settings=settings, files_per_batch=5)
+        self.stream = StreamUnderFire(base, engine=engine, backend=backend, settings=settings, files_per_batch=50)
         self.parallelism: dict[int, int] = {}
         """Of each generation."""
         self._feeder = Feeder(self.stream.given, pause_s)
@@ -82,7 +82,6 @@ class FlowingStream:
             yield
             assert self._launched is not None
             records, launched = self._feeder.end(), self._launched
-            self.stream.files_per_batch = 50
             self.stream.wait(launched.generation, lambda beat: beat.progress.records == records, _PATIENCE_S)
             self.stream.control().stop(self.stream.name)
             wait_gone(launched.process.pid)

@@ -11,7 +11,7 @@ import pytest
 from tests.crash.graph_matrix import AT_LEAST_ONCE_CELLS, GRAPH_CELLS, GraphCell, GraphCellRun
 from tests.crash.matrix import CELLS, Cell, CellRun, leftovers
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.second_run]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 QUICK = (

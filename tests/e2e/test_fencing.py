@@ -17,7 +17,7 @@ from tests.crash.checker import check
 from tests.crash.fire import StreamUnderFire, kill_group, send, wait_gone
 from tests.crash.truth import write_input
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.second_run]
 
 RECORDS = 6000
 SETTINGS = {
@@ -30,7 +30,8 @@ SETTINGS = {
 @pytest.fixture
 def stream(tmp_path: Path):
     under_fire = StreamUnderFire(tmp_path, engine="stand-in", settings=SETTINGS, files_per_batch=1)
-    write_input(under_fire.given, seed=4, records=RECORDS, files=60, keys=500)
+    under_fire.given.mkdir()
+    write_input(_held_back(under_fire), seed=4, records=RECORDS, files=60, keys=500)
     under_fire.deploy()
     launched: list[Launched] = []
     yield under_fire, launched
@@ -39,15 +40,39 @@ def stream(tmp_path: Path):
             kill_group(one)  # a stopped process too
 
 
+def _held_back(stream: StreamUnderFire) -> Path:
+    """Where the files are that the source has not been given yet."""
+    return stream.base / "held-back"
+
+
+def _give(stream: StreamUnderFire, files: int) -> None:
+    for path in sorted(_held_back(stream).iterdir())[:files]:
+        path.rename(stream.given / path.name)
+
+
+def _newest_slot(stream: StreamUnderFire) -> int:
+    snapshots = stream.catalogue().snapshots
+    return snapshots[0].id if snapshots else 0
+
+
 def _frozen_at(stream: StreamUnderFire, launched: list[Launched], point: str, number: int) -> Launched:
-    """Start a driver that is stopped when it reaches `point` for the `number`-th time."""
+    """Start a driver that is stopped when it reaches `point` for the `number`-th time, then give it the other files.
+
+    Until then it gets a file behind each checkpoint: without something new there would be no next one.
+    """
     marker = stream.base / "marker"
     old = stream.start(extra={"HEADGATE_TEST_POINT": f"SIGSTOP@{point}#{number}:{marker}"})
     launched.append(old)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
+    seen = -1
     while not marker.exists():
         assert time.monotonic() < deadline, f"{point} was not reached"
+        newest = _newest_slot(stream)
+        if newest > seen:
+            seen = newest
+            _give(stream, files=1)
         time.sleep(0.02)
+    _give(stream, files=60)
     deadline = time.monotonic() + 30
     control = stream.control({"HEADGATE_TEST_POINT": ""})
     while not control.lost([stream.name]):

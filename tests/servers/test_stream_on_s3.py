@@ -10,6 +10,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
+from headgate_contract.heartbeats import Heartbeat
 from headgate_control.outcomes import Launched
 from tests.contract.store_suite import unique
 from tests.crash.checker import check
@@ -45,11 +46,15 @@ def _kill_and_restore(tmp_path: Path, backend: str, kills: int) -> None:
     write_input(stream.given, seed=5, records=RECORDS, files=30, keys=300)
     stream.deploy()
     chance = random.Random(backend)
+
+    def reads(beat: Heartbeat) -> bool:
+        return beat.progress.batches > 0 or beat.progress.records == RECORDS
+
     launched: Launched | None = None
     try:
         for _ in range(kills):
             launched = stream.start()
-            stream.wait(launched.generation, lambda beat: beat.progress.batches > 0 or beat.progress.records == RECORDS)
+            stream.wait(launched.generation, reads, timeout_s=120)
             time.sleep(chance.uniform(0.2, 1.5))
             kill_group(launched)
         launched = stream.start()

@@ -26,7 +26,7 @@ def under_fire(tmp_path: Path):
         tmp_path,
         job=JOB,
         files_per_batch=1,
-        environment={"PAIRED_BOUNDED": "1", "PAIRED_SLOW_S": "0.5"},
+        environment={"PAIRED_BOUNDED": "1", "PAIRED_SLOW_S": "1"},
         settings={"execution.checkpointing.unaligned.enabled": "true", "headgate.trigger-interval": "100 ms"},
     )
     write_input(stream.given / "left", seed=5, records=LEFT, files=24, keys=100, first=0)

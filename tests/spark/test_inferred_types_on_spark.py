@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from headgate_contract.heartbeats import Progress, StreamState
 from headgate_contract.records import Restarted
 from tests.crash.checker import check
 from tests.crash.fire import StreamUnderFire, kill_group, wait_gone
@@ -14,6 +15,11 @@ from tests.crash.truth import write_input
 pytestmark = [pytest.mark.spark, pytest.mark.e2e]
 
 RECORDS = 600
+
+
+def has_all_again(progress: Progress) -> bool:
+    """Behind the restart: the life that failed had been handed all records as well."""
+    return progress.restarts == 1 and progress.records >= RECORDS + 100
 
 
 def test_types_may_change_and_a_missing_key_fails_the_micro_batch_and_not_the_stream(tmp_path: Path) -> None:
@@ -36,7 +42,7 @@ def test_types_may_change_and_a_missing_key_fails_the_micro_batch_and_not_the_st
             path.rename(stream.given / f"zz-{path.name}")
         stream.wait(
             launched.generation,
-            lambda beat: beat.progress.restarts == 1 and beat.progress.records >= RECORDS + 100,
+            lambda beat: beat.state is StreamState.RUNNING and has_all_again(beat.progress),
             timeout_s=120,
         )
         stream.control().stop(stream.name)

@@ -71,7 +71,8 @@ def test_workers_find_the_neighbours_of_the_job_file(tmp_path: Path) -> None:
     folder = tmp_path / "my jobs"
     folder.mkdir()
     (folder / "my_neighbour.py").write_text("def double(x):\n    return 2 * x\n\ndef triple(x):\n    return 3 * x\n")
-    (folder / "queue.py").write_text("raise ImportError('this is not the queue that Python and Spark mean')\n")
+    for name in ("queue", "socket"):  # the daemon of Spark's workers imports the one, and what it imports the other
+        (folder / f"{name}.py").write_text(f"raise ImportError('not the {name} that Python and Spark mean')\n")
     (folder / "my_job.py").write_text(JOB)
     environment = {
         **os.environ,
@@ -79,8 +80,8 @@ def test_workers_find_the_neighbours_of_the_job_file(tmp_path: Path) -> None:
         "PYSPARK_PYTHON": sys.executable,
     }
     done = subprocess.run(
-        [sys.executable, "-c", STEPS, str(folder / "my_job.py"), str(tmp_path / "work")],
-        cwd=tmp_path,
+        [sys.executable, "-P", "-c", STEPS, str(folder / "my_job.py"), str(tmp_path / "work")],
+        cwd=folder,
         env=environment,
         capture_output=True,
         text=True,

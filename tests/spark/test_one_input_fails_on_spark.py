@@ -28,6 +28,7 @@ def stream(tmp_path: Path) -> StreamUnderFire:
             "execution.checkpointing.unaligned.enabled": "true",
             "headgate.trigger-interval": "200 ms",
             "restart-strategy.fixed-delay.delay": "200 ms",
+            "restart-strategy.max-failures-per-position": "1000",  # it may fail as often as the test is slow
         },
     )
     write_input(found.given / "left", seed=5, records=LEFT, files=24, keys=100, first=0)

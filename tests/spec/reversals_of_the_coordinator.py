@@ -74,7 +74,7 @@ def _(patch: Patch) -> None:
 
 @reverses(6, "a failed checkpoint is never one too many")
 def _(patch: Patch) -> None:
-    patch.setattr(policy.FailureManager, "failed", lambda manager, reason: False)
+    patch.setattr(policy.FailureManager, "failed", lambda manager, aborted, storing=None: None)
 
 
 @reverses(12, "a checkpoint that completes leaves those under way that it has overtaken")
@@ -90,7 +90,7 @@ def _(patch: Patch) -> None:
         if not isinstance(event, messages.StoreFailed):
             return handle(self, event, now_ms)
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(policy.FailureManager, "failed", lambda manager, reason: False)
+            inner.setattr(policy.FailureManager, "failed", lambda manager, aborted, storing=None: None)
             return handle(self, event, now_ms)
 
     patch.setattr(coordinator.Coordinator, "handle", lenient)
@@ -123,7 +123,18 @@ def _(patch: Patch) -> None:
 
 @reverses(40, "a success does not begin the count of failures anew")
 def _(patch: Patch) -> None:
-    patch.setattr(policy.FailureManager, "succeeded", lambda manager: None)
+    patch.setattr(policy.FailureManager, "succeeded", lambda manager, checkpoint: None)
+
+
+@reverses(42, "a failure counts whatever is being stored, or has completed")
+def _(patch: Patch) -> None:
+    failed = policy.FailureManager.failed
+
+    def rash(self: policy.FailureManager, aborted: messages.NotifyAborted, storing: Any = None) -> Any:
+        self.newest = None
+        return failed(self, aborted)
+
+    patch.setattr(policy.FailureManager, "failed", rash)
 
 
 @reverses(44, "attempts that were overtaken end without a word")
@@ -139,6 +150,11 @@ def _(patch: Patch) -> None:
 @reverses(45, "whatever is under way can be subsumed")
 def _(patch: Patch) -> None:
     patch.setattr(pending.PendingCheckpoint, "can_be_subsumed", property(lambda attempt: True))
+
+
+@reverses(147, "what came behind a savepoint is told without its place")
+def _(patch: Patch) -> None:
+    patch.setattr(snapshot.SnapshotRef, "told", property(lambda ref: f"{ref} is complete"))
 
 
 @reverses(148, "a stop whose snapshot fails goes on stopping")

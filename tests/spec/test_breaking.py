@@ -103,7 +103,7 @@ def test_those_that_are_named_are_tried_and_no_others(small_run: SmallRun) -> No
 
 
 @pytest.mark.reversals
-@pytest.mark.timeout(480)
+@pytest.mark.timeout(900)
 def test_each_of_the_real_ones_is_noticed() -> None:
     """What `make spec-break` runs."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", PURE, "--spec-break", "all"]

@@ -11,8 +11,8 @@ from airflow.sdk import BaseHook, Connection
 
 from headgate_airflow.fleet import ROOT
 from headgate_airflow.provider import get_provider_info
-from headgate_contract.errors import BadConfiguration, HeadgateError
-from headgate_contract.store import ObjectStore, open_store
+from headgate_contract.errors import BadConfiguration, HeadgateError, NotARoot
+from headgate_contract.store import ObjectStore, open_lasting_store
 from headgate_control import Control
 
 CONNECTION_TYPE = "headgate"
@@ -29,7 +29,7 @@ class Storage:
     """None leaves them to the environment ($HEADGATE_ROOT_OPTIONS)."""
 
     def open(self) -> ObjectStore:
-        return open_store(self.root, self.options)
+        return open_lasting_store(self.root, self.options)
 
 
 class HeadgateHook(BaseHook):
@@ -73,7 +73,10 @@ class HeadgateHook(BaseHook):
         try:
             storage = self.storage
             storage.open().check_writable()
-            known = self.control(by="airflow connection test").streams()
+            try:
+                known = self.control(by="airflow connection test").streams()
+            except NotARoot as error:
+                return True, f"{storage.root} can be read and written; {error}"
         except HeadgateError as error:
             return False, str(error)
         return True, f"{storage.root} can be read and written; {len(known)} streams are deployed there"

@@ -69,8 +69,7 @@ class LaunchingOperator(StreamOperator):
             raise AirflowException(f"{event['why']} after {self.timeout}: {status.text}; it was left alone")
         if outcome is None:
             self.follow(generation, until)
-        self.failed(control)
-        raise self._told(control, status)
+        raise self.failed(control, TaskIdentity.of(context), self._told(control, status))
 
     def superseded(self, by: str, status: StreamStatus, generation: int, until: float) -> dict[str, Any]:
         """A newer generation has started: follow it if it only replaces our own, else say whose it is."""
@@ -80,9 +79,10 @@ class LaunchingOperator(StreamOperator):
             self.follow(own, until)
         raise StreamRunning(f"generation {generation} of stream {self.stream} was overtaken: {who_runs(status)}")
 
-    def failed(self, control: Control) -> None:
-        """The launch failed, and a person will be told so: nothing may come up behind his back."""
+    def failed(self, control: Control, me: TaskIdentity, told: LaunchFailed) -> HeadgateError:
+        """The launch failed, and a person will be told so: nothing may come up behind his back. What he is told."""
         control.stop(self.stream, wait=False)
+        return told
 
     def _told(self, control: Control, status: StreamStatus) -> LaunchFailed:
         return LaunchFailed(

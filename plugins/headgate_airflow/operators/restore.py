@@ -10,19 +10,21 @@ from headgate_airflow.identity import TaskIdentity
 from headgate_airflow.operators.asking import AskingOperator
 from headgate_airflow.operators.base import flag, optional_flag, optional_number, optional_text
 from headgate_airflow.operators.launching import LaunchingOperator
-from headgate_contract.errors import RestoreRefused, StreamNotRunning
-from headgate_contract.ids import CheckpointId, SavepointName, StreamName
-from headgate_contract.restore import Located, Refuse
+from headgate_contract.errors import HeadgateError, LaunchFailed, StreamNotRunning
+from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName, StreamName
+from headgate_contract.restore import Located
 from headgate_control import Control
 from headgate_control.locating import claim_mode_named, snapshot_named
+
+_STOP = "stop-to-restore"
 
 
 class RestoreStream(LaunchingOperator, AskingOperator):
     """Start `stream` from `snapshot`: an id, a savepoint's name, the URL of its folder, or None (as the rules choose).
 
-    What would be restored is decided before anything is touched: a restore that would be refused stops nothing. A
-    stream that runs is then stopped, with a savepoint unless `savepoint_first` is false. With `parallelism` it goes on
-    with so many subtasks, and the same job is deployed with that.
+    What would refuse it is looked for before anything is touched: such a restore stops nothing. A stream that runs is
+    then stopped, with a savepoint unless `savepoint_first` is false; if what is there then cannot be restored, it is
+    started again as it ran. With `parallelism` it goes on with so many subtasks, and the job is deployed with that.
     """
 
     template_fields: Sequence[str] = (
@@ -59,47 +61,67 @@ class RestoreStream(LaunchingOperator, AskingOperator):
 
     @told_to_airflow()
     def execute(self, context: Mapping[str, Any]) -> Any:
+        """What an earlier try has begun is gone on with: a stop that was asked for is not checked a second time."""
         me = TaskIdentity.of(context)
-        control = self.control(context)
-        until = self.until()
+        control, until = self.control(context), self.until()
         own = self.own_live_generation(control, me.by)
         if own is not None:
             self.follow(own, until)
-        restores = self._check(control)
-        if control.status(self.stream, confirm=True).live:
-            self._stop_first(control, me, until, restores)
-        self._start(control, until)
+        status = control.status(self.stream, confirm=True)
+        stop, keep = self._stop_of(me, status.generation), None
+        asked = control.is_asked(self.stream, stop)
+        if not asked:
+            keep = control.check_restore(self.stream, **self._choice(), savepoint_first=self._with_savepoint())
+            status = control.status(self.stream, confirm=True)
+        if status.live:
+            self._stop_first(control, stop, until, keep)
+        self._start(control, until, stop if asked or status.live else None)
 
     @told_to_airflow()
     def stopped(self, context: Mapping[str, Any], event: Mapping[str, Any]) -> Any:
         """Called when the stop was answered."""
         control = self.control(context)
         self.answer_of(control, event)
-        self._start(control, event["asked"]["until"])
+        self._start(control, event["asked"]["until"], RequestId(event["asked"]["request"]))
 
-    def _check(self, control: Control) -> CheckpointId | None:
-        """The snapshot that somebody named, if it can be restored."""
-        explained = control.explain(self.stream, **self._choice())
-        if isinstance(explained.decision, Refuse):
-            raise RestoreRefused(f"stream {self.stream} is not restored: {explained.decision.reason}")
-        self.log.info("stream %s: %s", self.stream, explained.decision.reason)
-        return explained.keeps if named_snapshot(self.snapshot) is not None else None
+    def failed(self, control: Control, me: TaskIdentity, told: LaunchFailed) -> HeadgateError:
+        """The driver did not come up: a stream that was stopped for it goes on as it ran before."""
+        failed = first = self.catalogue().newest_generation
+        while first is not None and first.by != me.by and first.replaces is not None:
+            first = self.catalogue().generation(first.replaces)  # a recovery of it has failed, too
+        if failed is None or first is None:
+            return super().failed(control, me, told)
+        before = [each.generation for each in self.catalogue().generations if each.generation < first.generation]
+        error = control.take_back(self.stream, self._stop_of(me, max(before, default=None)), told, wait=False)
+        if control.status(self.stream).generation == failed.generation:
+            super().failed(control, me, told)
+        return error
 
-    def _stop_first(self, control: Control, me: TaskIdentity, until: float, keep: CheckpointId | None) -> None:
-        savepoint = flag(self.savepoint_first, "savepoint_first")
-        request = me.request("stop-to-restore", StreamName(self.stream))
+    def _stop_of(self, me: TaskIdentity, generation: Generation | None) -> RequestId:
+        """The id of this task's request to stop that generation."""
+        return me.request(f"{_STOP}-g{generation or 0}", StreamName(self.stream))
+
+    def _stop_first(self, control: Control, stop: RequestId, until: float, keep: CheckpointId | None) -> None:
+        """Ask for the stop and wait; returns if the stream has ended meanwhile."""
         try:
-            asked = control.stop(self.stream, savepoint=savepoint, id=request, wait=False, keep=keep)
+            asked = control.stop(
+                self.stream, savepoint=self._with_savepoint(), id=stop, wait=False, keep=keep, to_restore=True
+            )
         except StreamNotRunning as error:
             self.log.warning("it ended meanwhile: %s", error)
             return
         if asked.request is not None:
             self.await_answer(asked.request.id, "stopped", until)
 
-    def _start(self, control: Control, until: float) -> None:
-        launched = control.restore(self.stream, **self._choice(), savepoint_first=False, wait=False)
+    def _start(self, control: Control, until: float, stopped_by: RequestId | None) -> None:
+        launched = control.restore(
+            self.stream, **self._choice(), savepoint_first=False, stopped_by=stopped_by, wait=False
+        )
         self.log.info("launched generation %d: %s", launched.generation, launched.decision.reason)
         self.follow(launched.generation, until)
+
+    def _with_savepoint(self) -> bool:
+        return flag(self.savepoint_first, "savepoint_first")
 
     def _choice(self) -> dict[str, Any]:
         return {

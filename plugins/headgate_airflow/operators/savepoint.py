@@ -13,7 +13,7 @@ from headgate_airflow.following import described_snapshot
 from headgate_airflow.identity import TaskIdentity
 from headgate_airflow.operators.asking import AskingOperator, snapshot_of
 from headgate_airflow.operators.base import flag, optional_text
-from headgate_contract.errors import NotFound, ObjectMissing, StorageUnreachable
+from headgate_contract.errors import NotARoot, NotFound, ObjectMissing, StorageUnreachable, StreamUnknown
 from headgate_contract.ids import StreamName
 from headgate_contract.paths import METADATA
 from headgate_contract.snapshot import SavepointOrigin, SnapshotMetadata, SnapshotRef, decode_metadata
@@ -27,8 +27,8 @@ class Savepoint(AskingOperator):
     """Take a savepoint of `stream`, called `name` or by the moment, in `target_directory` or below the root.
 
     `scheduled` marks it as a schedule's, which a savepoint policy may expire; a person's never expires.
-    `skip_at_rest` skips the task while the stream is stopped on purpose. Returns id, name, folder, generation and
-    size, and its asset event has the same.
+    `skip_at_rest` skips the task while the stream is stopped on purpose, and before its first start. Returns id, name,
+    folder, generation and size, and its asset event has the same.
     """
 
     template_fields: Sequence[str] = (
@@ -110,7 +110,10 @@ class Savepoint(AskingOperator):
     def _skip_at_rest(self, control: Control) -> None:
         if not flag(self.skip_at_rest, "skip_at_rest"):
             return
-        status = control.status(self.stream)
+        try:
+            status = control.status(self.stream)
+        except (StreamUnknown, NotARoot) as error:
+            raise AirflowSkipException(f"stream {self.stream} was never started: {error}") from error
         if status.condition in _AT_REST:
             raise AirflowSkipException(f"stream {self.stream} is at rest: {status.text}")
 

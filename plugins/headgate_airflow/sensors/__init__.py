@@ -1,1 +1,1 @@
-"""What a DAG waits for: a stream that runs, a savepoint that is there. They hold no worker slot."""
+"""What a DAG waits for: a stream that runs, a savepoint, a checkpoint that has everything. They hold no worker slot."""

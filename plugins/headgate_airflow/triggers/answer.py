@@ -38,4 +38,6 @@ class AnswerTrigger(StreamTrigger):
         self._down_since = self._down_since or time.monotonic()
         if time.monotonic() - self._down_since < _PATIENCE_S:
             return None
-        return {"outcome": GONE_WRONG, "why": f"request {self.request} was not answered: {status.text}"}
+        taken = control.taken_for(self.stream, RequestId(self.request))
+        behind = f"; {taken.told}" if taken is not None else ""
+        return {"outcome": GONE_WRONG, "why": f"request {self.request} was not answered: {status.text}{behind}"}

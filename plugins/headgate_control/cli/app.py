@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import typer
 
-from headgate_control.cli import asking, costs, looking, planning, running
+from headgate_control.cli import asking, checking, costs, looking, planning, repairing, running
 from headgate_control.cli.session import ErrorsAsText, Json, Root, session
 
 _EPILOG = (
@@ -34,6 +34,7 @@ def before(ctx: typer.Context, root: Root = None, json: Json = False) -> None:
 
 VERBS: tuple[Callable[..., None], ...] = (
     planning.plan,
+    checking.validate,
     running.deploy,
     running.start,
     running.stop,
@@ -50,6 +51,7 @@ VERBS: tuple[Callable[..., None], ...] = (
     looking.history,
     looking.logs,
     running.supervise,
+    repairing.repair,
 )
 for verb in VERBS:
     app.command()(verb)

@@ -44,7 +44,7 @@ def savepoint(
     root: Root = None,
     json: Json = False,
 ) -> None:
-    """Take a savepoint: a snapshot that stays until somebody removes it, and can be copied elsewhere."""
+    """Take a savepoint. It stays until somebody removes it, and can be copied elsewhere."""
     here = session(ctx, root, json)
     asked = here.control(stream).savepoint(
         stream, name, target_directory=target_directory, id=request_id(id), wait=not no_wait, by=by
@@ -55,5 +55,6 @@ def savepoint(
 def _told(asked: Asked, what: str) -> str:
     if asked.answer is None:
         return f"stream {asked.stream}: request {asked.request.id if asked.request else ''} is left for the driver"
-    name = f" {asked.answer.result['name']}" if asked.answer.result.get("name") else ""
-    return f"stream {asked.stream}: {what}{name} {asked.snapshot} is complete"
+    name = asked.answer.result.get("name")
+    snapshot = f"{what} {name} ({asked.snapshot})" if name else f"{what} {asked.snapshot}"
+    return f"stream {asked.stream}: {snapshot} is complete"

@@ -16,7 +16,7 @@ Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="How many of th
 
 
 def checkpoints(ctx: typer.Context, stream: Stream, limit: Limit = 50, root: Root = None, json: Json = False) -> None:
-    """What each checkpoint and savepoint cost, newest first; failed ones with their cause."""
+    """What each checkpoint and savepoint cost, newest first. Failed ones have their cause."""
     here = session(ctx, root, json)
     found = here.control(stream).checkpoints(stream, limit=limit)
     columns = {
@@ -45,7 +45,7 @@ def checkpoints(ctx: typer.Context, stream: Stream, limit: Limit = 50, root: Roo
 
 
 def recoveries(ctx: typer.Context, stream: Stream, limit: Limit = 50, root: Root = None, json: Json = False) -> None:
-    """How long each start and recovery took until the stream ran, newest first."""
+    """How long each start and recovery took, newest first."""
     here = session(ctx, root, json)
     found = here.control(stream).recoveries(stream, limit=limit)
     terms = ("duration_ms", "detect_ms", "redeploy_ms", "load_state_ms", "reset_source_ms", "reset_sink_ms")

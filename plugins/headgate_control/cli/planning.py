@@ -29,7 +29,7 @@ def plan(
     dot: Annotated[bool, typer.Option("--dot", help="Print a picture for Graphviz to draw.")] = False,
     json: Json = False,
 ) -> None:
-    """What a job's graph is cut into: chains, channels, key groups, and what a barrier does at each."""
+    """What a job's graph is cut into. Chains, channels, key groups, and what a barrier does at each."""
     here = session(ctx, None, json)
     if dot and here.json:
         raise BadInput("--dot and --json are two ways to print it", hint="leave one of the two out")

@@ -32,6 +32,13 @@ AllowNonRestoredState = Annotated[
     bool,
     typer.Option("--allow-non-restored-state", help="Drop what the snapshot has of vertices that the job has no more."),
 ]
+AllowPlace = Annotated[
+    bool,
+    typer.Option(
+        "--allow-place",
+        help="Let the URL of --from lie where headgate.snapshot.allowed-dirs does not say, for this once.",
+    ),
+]
 ClaimModeName = Annotated[
     str,
     typer.Option(

@@ -12,12 +12,13 @@ import typer
 
 from headgate_contract.codec import to_plain
 from headgate_contract.durations import parse_duration
-from headgate_contract.errors import BadConfiguration, BadInput
+from headgate_contract.errors import BadConfiguration, BadInput, NotARoot, StorageError, StreamUnknown
 from headgate_control.cli.asking import WHERE_TO
 from headgate_control.cli.restore_options import (
     FROM,
     AcceptDuplicates,
     AllowNonRestoredState,
+    AllowPlace,
     ClaimModeName,
     FallBack,
     snapshot_name,
@@ -37,7 +38,8 @@ from headgate_control.cli.session import (
 )
 from headgate_control.control import Control
 from headgate_control.deploy import warnings_of
-from headgate_control.fleet_file import DeclaredStream, drift, load_settings
+from headgate_control.fleet_file import DeclaredStream, drift
+from headgate_control.fleet_reading import load_settings
 from headgate_control.locating import claim_mode_named
 from headgate_control.outcomes import Asked, Launched
 from headgate_control.supervise import Sighting, Supervisor
@@ -58,12 +60,16 @@ def deploy(  # noqa: PLR0913, PLR0917  (one for each option)
     directory: Annotated[
         Path | None, typer.Option("--directory", help="The driver's working directory [default: this one].")
     ] = None,
+    adopt_root: Annotated[
+        bool,
+        typer.Option("--adopt-root", help="Take a root whose file that says which root it is was lost or damaged."),
+    ] = False,
     fleet: Fleet = None,
     by: By = None,
     root: Root = None,
     json: Json = False,
 ) -> None:
-    """Check a job and record it as what the stream's next start runs."""
+    """Check a job, and record it for the next start. What runs goes on as it is."""
     here = session(ctx, root, json)
     if job is not None and fleet is not None:
         raise BadInput(f"both {job} and {fleet} say what stream {stream} runs", hint="leave one of the two out")
@@ -73,14 +79,17 @@ def deploy(  # noqa: PLR0913, PLR0917  (one for each option)
     given = dict(entry.settings) if entry is not None else {}
     merged = {**given, **given_settings(settings, set_)}
     control = here.control(stream, entry)
+    new = not adopt_root and not control.has_root()
     deployed = control.deploy(
         stream,
         job or (entry.job if entry else Path()),
         merged,
         directory=directory or (entry.directory if entry else None),
+        adopt_root=adopt_root,
         by=by,
     )
-    here.warn(warnings_of(deployed))
+    made = (f"{control.root} was no storage root: it is one now, with nothing on it but this",) if new else ()
+    here.warn((*made, *warnings_of(deployed)))
     number = control.status(stream).deployed
     plain = {"stream": stream, "number": number, "deployed": deployed}
     here.show(plain, lambda: f"stream {stream}: {deployed.job} is deployed (decision {number})")
@@ -99,7 +108,7 @@ def start(  # noqa: PLR0913, PLR0917  (one for each option)
     root: Root = None,
     json: Json = False,
 ) -> None:
-    """Start a stream: from its newest snapshot, or where it was never run, from the beginning."""
+    """Start a stream from its newest snapshot. One that never ran begins anew; `restore` takes another snapshot."""
     here = session(ctx, root, json)
     entry = declared(fleet, stream)
     control = here.control(stream, entry)
@@ -125,6 +134,7 @@ def restore(  # noqa: PLR0913, PLR0917  (one for each option)
     accept_duplicates: AcceptDuplicates = False,
     allow_non_restored_state: AllowNonRestoredState = False,
     claim_mode: ClaimModeName = "no-claim",
+    allow_place: AllowPlace = False,
     no_savepoint: Annotated[
         bool, typer.Option("--no-savepoint", help="Stop a running stream without a savepoint.")
     ] = False,
@@ -136,7 +146,7 @@ def restore(  # noqa: PLR0913, PLR0917  (one for each option)
     root: Root = None,
     json: Json = False,
 ) -> None:
-    """Start a stream from any retained snapshot; one that runs is stopped first, with a savepoint."""
+    """Start a stream from any retained snapshot. One that runs is stopped first, with a savepoint."""
     here = session(ctx, root, json)
     launched = here.control(stream).restore(
         stream,
@@ -147,6 +157,7 @@ def restore(  # noqa: PLR0913, PLR0917  (one for each option)
         accept_duplicates=accept_duplicates,
         allow_non_restored_state=allow_non_restored_state,
         claim_mode=claim_mode_named(claim_mode),
+        allow_place=allow_place,
         wait=not no_wait,
         by=by,
     )
@@ -163,7 +174,10 @@ def rescale(
     root: Root = None,
     json: Json = False,
 ) -> None:
-    """Go on with another parallelism: stop at a barrier, deploy the job with it, start from there."""
+    """Go on with another parallelism. Stops at a barrier, deploys the job with it, and starts from there.
+
+    A stream that is stopped is started, too.
+    """
     here = session(ctx, root, json)
     launched = here.control(stream).restore(
         stream, savepoint_first=savepoint, parallelism=parallelism, wait=not no_wait, by=by
@@ -215,7 +229,7 @@ def cancel(
     root: Root = None,
     json: Json = False,
 ) -> None:
-    """End a stream now, without a last snapshot; nobody restarts it."""
+    """End a stream now, without a snapshot; nobody restarts it."""
     here = session(ctx, root, json)
     asked = here.control(stream).cancel(stream, id=request_id(id), wait=not no_wait, by=by)
     here.show(asked, lambda: _stopped(asked))
@@ -231,7 +245,7 @@ def supervise(
     root: Root = None,
     json: Json = False,
 ) -> None:
-    """Recover lost streams, until stopped: tier 2 without Airflow."""
+    """Recover lost streams, until Ctrl-C. For where no Airflow does."""
     here = session(ctx, root, json)
     every = parse_duration(interval, "--interval")
     if every <= 0:
@@ -242,7 +256,12 @@ def supervise(
     names = streams or []
     control = here.control(by=by)
     for name in names:
-        control.status(name)
+        try:
+            control.status(name)
+        except (NotARoot, StreamUnknown):
+            raise
+        except StorageError as error:  # that it does not answer just now is no reason to watch nothing
+            typer.echo(f"warning: whether there is a stream {name} cannot be told yet: {error}", err=True)
 
     def tell(sighting: Sighting) -> None:
         if here.json:
@@ -250,6 +269,9 @@ def supervise(
         else:
             typer.echo(f"{sighting.stream or 'storage'}: {sighting.what}: {sighting.text}")
 
+    if not here.json:
+        whose = ", ".join(names) or "all streams"
+        typer.echo(f"watching {whose} on {control.root}, every {every}; Ctrl-C ends it", err=True)
     Supervisor(control, tell, names).run(every.seconds, ended)
 
 
@@ -281,13 +303,15 @@ def _drift(control: Control, entry: DeclaredStream | None) -> tuple[str, ...]:
 
 def _show_launched(here: Session, launched: Launched, drifted: tuple[str, ...]) -> None:
     here.warn(launched.warnings)
+    taken = launched.stopped_with
+    behind = f"\nit was stopped before with snapshot {taken}" if taken is not None else ""
     plain = {**to_plain(launched), "warnings": [*launched.warnings, *drifted]}
     here.show(
         plain,
         lambda: (
             f"stream {launched.stream}: generation {launched.generation} is {launched.state.value}"
             f" (pid {launched.process.pid} on {launched.process.host}; {launched.decision.reason})\n"
-            f"log: {launched.log}"
+            f"log: {launched.log}{behind}"
         ),
     )
 

@@ -17,9 +17,11 @@ from typer.core import TyperGroup
 from headgate_contract.codec import to_plain
 from headgate_contract.errors import BadInput, HeadgateError
 from headgate_contract.ids import RequestId
+from headgate_contract.roots import checked_root
 from headgate_control.control import Control
 from headgate_control.deploy import Programs
-from headgate_control.fleet_file import DeclaredStream, load_fleet
+from headgate_control.fleet_file import DeclaredStream, FleetFile
+from headgate_control.fleet_reading import read_fleet
 
 ROOT = "HEADGATE_ROOT"
 FLEET = "HEADGATE_FLEET"
@@ -66,8 +68,11 @@ class Session:
 
         --root, or what streams.yaml says of `stream` (None: of all of them, if it is one root), or $HEADGATE_ROOT.
         """
-        root = self.root or (declared.root if declared is not None else declared_root(stream)) or os.environ.get(ROOT)
-        if not root:
+        root = checked_root(self.root, "--root") if self.root else None
+        root = root or (declared.root if declared is not None else declared_root(stream))
+        if root is None and os.environ.get(ROOT):
+            root = checked_root(os.environ[ROOT], f"${ROOT}")
+        if root is None:
             raise BadInput("no storage root is named", hint=f"give --root URL, or set ${ROOT}")
         return Control.open(root, by=by, programs=self.programs)
 
@@ -103,16 +108,30 @@ def console() -> Console:
 
 def declared(fleet: Path | None, stream: str) -> DeclaredStream | None:
     """What streams.yaml says of the stream, if one was named. Raises BadConfiguration or NotFound."""
-    path = fleet or (Path(os.environ[FLEET]) if os.environ.get(FLEET) else None)
-    return load_fleet(path).stream(stream) if path is not None else None
+    found = fleet_file(fleet)
+    return found.stream(stream) if found is not None else None
+
+
+def fleet_file(named: Path | None = None) -> FleetFile | None:
+    """The streams.yaml that was named, or that $HEADGATE_FLEET names, with its mistakes."""
+    path = named or (Path(os.environ[FLEET]) if os.environ.get(FLEET) else None)
+    return read_fleet(path) if path is not None else None
 
 
 def declared_root(stream: str | None) -> str | None:
-    """The root that $HEADGATE_FLEET gives `stream`, or all of its streams, if it names one."""
-    path = os.environ.get(FLEET)
-    streams = load_fleet(Path(path)).streams if path else {}
-    roots = {entry.root for name, entry in streams.items() if stream in (None, name)}
-    return roots.pop() if len(roots) == 1 else None
+    """The root that $HEADGATE_FLEET gives `stream`, or all of its streams, if it names one.
+
+    Another mistake in the stream's entry does not matter. Raises BadConfiguration if its root cannot be told.
+    """
+    fleet = fleet_file()
+    if fleet is None:
+        return None
+    if stream is not None and stream in fleet.located:
+        return fleet.located[stream]
+    if stream is not None and stream in fleet.left_out:
+        raise fleet.left_out[stream].at(fleet.path)
+    roots = set(fleet.located.values()) or set(fleet.roots)
+    return roots.pop() if len(roots) == 1 else fleet.root
 
 
 def request_id(text: str | None) -> RequestId | None:

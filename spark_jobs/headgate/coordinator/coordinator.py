@@ -25,8 +25,10 @@ from headgate.coordinator.messages import (
     Event,
     FailStream,
     FinishOperators,
+    Looked,
     NotifyAborted,
     NotifyComplete,
+    NotifyCurrent,
     Reply,
     SourceEnded,
     Stored,
@@ -37,6 +39,7 @@ from headgate.coordinator.messages import (
     refusal,
     result_of,
 )
+from headgate.coordinator.newest import Content, NewestCheckpoint
 from headgate.coordinator.output import OutputOnItsWay
 from headgate.coordinator.pending import AckResult, PendingCheckpoint, PendingState
 from headgate.coordinator.policy import CheckpointOptions, FailureManager, HeldUpBarrier, PeriodicScheduler
@@ -68,6 +71,8 @@ class Coordinator:
     started_ms: int
     claimed: frozenset[CheckpointId] = frozenset()
     """Savepoints that are retired as if they were checkpoints."""
+    begins_as: CheckpointId | None = None
+    """The checkpoint of this generation that `cut` is, to the last bit: a restart of the driver begins so."""
     busy: bool = False
     pending: dict[CheckpointId, PendingCheckpoint] = field(default_factory=dict)
     stop: Stop | None = None
@@ -83,7 +88,10 @@ class Coordinator:
         self.scheduler.start(self.started_ms)
         self._held_up = HeldUpBarrier(self.options.timeout_ms if self.options.interval_ms is not None else None)
         self._failures = FailureManager(self.options.tolerable_failures)
+        self._newest = NewestCheckpoint(self.begins_as, Content(cut=self.cut))
         self._storing: CheckpointId | None = None
+        self._looked_ms: int | None = None
+        """When the sources last began to look and found nothing: None until each of them has, in this life."""
         self._last_end_ms: int | None = None
         """When the last snapshot completed or came to nothing."""
         self._input_ended = False
@@ -120,6 +128,8 @@ class Coordinator:
         """Take in one event; what is to be done about it, in order."""
         if self.ended:
             return self._after_end(event)
+        if isinstance(event, Looked):
+            self._looked_ms = event.began_ms
         actions = self._take_in(event, now_ms)
         if self._doom is None:
             actions += self._barriers(now_ms)
@@ -159,6 +169,7 @@ class Coordinator:
                 self._storing = None
                 self.store.not_completed()
                 self.output.not_noted()
+                self._doom = self._doom or self._failures.not_stored()
                 reason = Reason.FINALIZE_CHECKPOINT_FAILURE
                 return self._abort(checkpoint, reason, f"it could not be stored: {cause}", now_ms)
             case Committed(groups=groups):
@@ -174,7 +185,7 @@ class Coordinator:
 
     def _cancel(self, cancel: Cancel) -> list[Action]:
         if self._doom is not None:
-            return refusal(cancel.request, "the stream is ending already")
+            return refusal(cancel.request, f"the stream is ending already: {_why(self._doom)}")
         self._doom = cancel
         return []
 
@@ -193,9 +204,9 @@ class Coordinator:
 
     def _why_not(self, trigger: Trigger) -> str | None:
         if self._doom is not None:
-            return "the stream is ending"
+            return f"the stream is ending: {_why(self._doom)}"
         if self.stop is not None and not self.stop.may_join(trigger):
-            return "the stream is stopping: its last barrier has been asked for"
+            return f"the stream is stopping: {self.stop.why}"
         if trigger.name is not None and trigger.name in [*self.store.names(), *(one.name for one in self._asked_for)]:
             return f"there is a savepoint {trigger.name} already, or one is being taken"
         if trigger.keep is not None and not self.store.stays(trigger.keep):
@@ -250,10 +261,35 @@ class Coordinator:
                 break
             else:
                 self.requests.take()
-                actions += self._barrier(chosen, now_ms)
+                actions += self._current(chosen, now_ms) or self._barrier(chosen, now_ms)
         if self.stop is not None and self._last_barrier_due and not self.busy:
             actions += self._last_barrier(self.stop, now_ms)
         return actions
+
+    def _current(self, trigger: Trigger, now_ms: int) -> list[Action]:
+        """If a periodic checkpoint would repeat the newest one, that is said of the newest, and none is taken.
+
+        Beside another attempt that is not known: the newest may be retired by that. A savepoint's retires nothing.
+        """
+        others = any(not pending.trigger.is_savepoint for pending in self.pending.values())
+        if not trigger.is_periodic or others:
+            return []
+        newest = self._newest.says_all(self._would_find(), self.output)
+        if newest is None:
+            return []
+        self.scheduler.again(now_ms)
+        return [NotifyCurrent(checkpoint=newest, as_of_ms=self._as_of_ms())]
+
+    def _as_of_ms(self) -> int | None:
+        """By when whatever had come to the sources is in what the barriers of a checkpoint would find now.
+
+        Not the moment of the barrier: nobody knows what had come by then and was not looked for.
+        """
+        return self._looked_ms
+
+    def _would_find(self) -> Content | None:
+        """What the barriers of a checkpoint would find now; None if that has still to turn out."""
+        return Content(cut=self.cut)
 
     def _last_barrier(self, stop: Stop, now_ms: int) -> list[Action]:
         """The stop's own; before that of a drain a last step, without records. None where the end is there."""
@@ -306,14 +342,20 @@ class Coordinator:
         pending = self._begin(trigger, now_ms)
         due_ms = max(trigger.due_ms, now_ms if self._held_up.since_ms is None else self._held_up.since_ms)
         staged = self.output.barrier(pending.id)
-        return [pending.take(self.cut, self.participants, due_ms, staged=staged)]
+        joinable = self._is_first(pending.id)
+        return [pending.take(self.cut, self.participants, due_ms, staged=staged, joinable=joinable)]
+
+    def _is_first(self, checkpoint: CheckpointId) -> bool:
+        """Whether no earlier attempt is under way: then all that is staged before its barrier completes with it."""
+        return min(self.pending) == checkpoint
 
     def _begin(self, trigger: Trigger, now_ms: int) -> PendingCheckpoint:
         """A checkpoint begins: it has its number, and waits for everybody's part."""
         checkpoint, self.next_id = self.next_id, self.next_id.next()
         if trigger.is_periodic:
             self.scheduler.again(now_ms)
-        pending = PendingCheckpoint(checkpoint, trigger, self.cut, now_ms, set(self.participants))
+        as_of_ms = self._as_of_ms()
+        pending = PendingCheckpoint(checkpoint, trigger, self.cut, now_ms, set(self.participants), as_of_ms=as_of_ms)
         self.pending[checkpoint] = pending
         return pending
 
@@ -354,10 +396,11 @@ class Coordinator:
     def _store(self, pending: PendingCheckpoint) -> Action:
         pending.enter(PendingState.STORING)
         self._storing = pending.id
+        self.output.stand_in(pending.id, pending.staged, pending.prepared)
         return pending.store(
             groups=(*self.output.uncommitted(), self.output.group(pending.id)),
             committed=self.output.note(),
-            retires=self.store.retire_for(pending.trigger.kind),
+            retires=self.store.retire_for(pending.trigger.kind, self._newest.repeated_by(pending)),
             retention=self.options.retention,
         )
 
@@ -367,11 +410,18 @@ class Coordinator:
         self.output.complete(pending.id)
         self._storing = None
         retired = self.store.complete(event.snapshot)
-        self._failures.succeeded()
+        self._newest.completed(pending)
+        self._failures.succeeded(pending.id)
         self._last_end_ms = now_ms
         actions: list[Action] = [
             CommitGroups(groups=self.output.uncommitted()),
-            NotifyComplete(checkpoint=pending.id, snapshot=event.snapshot, cut=pending.cut, retired=retired),
+            NotifyComplete(
+                checkpoint=pending.id,
+                snapshot=event.snapshot,
+                cut=pending.cut,
+                retired=retired,
+                as_of_ms=pending.as_of_ms,
+            ),
             *self._subsume(pending.id),
         ]
         if pending.trigger.stop and self.stop is not None:
@@ -434,9 +484,13 @@ class Coordinator:
             self.stop = None
             self.scheduler.start(now_ms)
         self.failed += 1
-        if trigger.is_periodic and self._failures.failed(aborted.reason):
-            self._doom = self._doom or FailStream(cause=self._failures.told(aborted.checkpoint, aborted.cause))
+        if trigger.is_periodic:
+            self._doom = self._doom or self._failures.failed(aborted, self._storing)
         return actions
 
     def _aborted(self, checkpoint: CheckpointId, reason: Reason, cause: str) -> NotifyAborted:
         return NotifyAborted(checkpoint=checkpoint, reason=reason, cause=cause, latest_completed=self.store.latest)
+
+
+def _why(doom: Cancel | FailStream) -> str:
+    return doom.reason if isinstance(doom, Cancel) else doom.cause

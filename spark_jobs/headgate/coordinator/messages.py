@@ -61,6 +61,14 @@ class Trigger:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Looked:
+    """The sources have looked for records and found none: whatever had come by then was handed over, and told of."""
+
+    began_ms: int
+    """When the earliest of these looks began, on the coordinator's clock."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class BatchBegun:
     """A source hands over a micro-batch."""
 
@@ -91,6 +99,8 @@ class Acknowledged:
     vertices: Mapping[VertexUid, VertexState] = field(default_factory=dict)
     sources: Mapping[VertexUid, SourceState] = field(default_factory=dict)
     tasks: Mapping[VertexUid, TaskState] = field(default_factory=dict)
+    staged: Staged = field(default_factory=dict)
+    """What stands from now on for what its sink was to prepare."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,6 +164,7 @@ class TaskEvent:
 
 Event = (
     Trigger
+    | Looked
     | BatchBegun
     | BatchDone
     | SourceEnded
@@ -181,6 +192,8 @@ class TakeSnapshot:
     name: SavepointName | None
     cut: Cut
     staged: Staged
+    joinable: bool = False
+    """No earlier attempt is under way that could complete with a part of `staged` alone."""
     target: str | None = None
     due_ms: int = 0
     """From when on its barrier could have passed, but for the running step."""
@@ -232,6 +245,17 @@ class NotifyComplete:
     snapshot: SnapshotRef
     cut: Cut
     retired: tuple[CheckpointId, ...]
+    as_of_ms: int | None = None
+    """All that had come to the sources by then is in it, on the coordinator's clock; None if that is not known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotifyCurrent:
+    """A periodic checkpoint was due, and would have repeated this one: it is not taken, and this one is as good."""
+
+    checkpoint: CheckpointId
+    as_of_ms: int | None
+    """As in NotifyComplete."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,6 +309,7 @@ Action = (
     | StoreSnapshot
     | CommitGroups
     | NotifyComplete
+    | NotifyCurrent
     | NotifyAborted
     | Reply
     | WriteStopped

@@ -51,6 +51,21 @@ class OutputOnItsWay:
                 output = output.plus(segment.output.handles)
         return Group(id=checkpoint, sinks=output.handles)
 
+    def stand_in(self, checkpoint: CheckpointId, given: Staged, prepared: Staged) -> None:
+        """What the sinks have `prepared` stands for what they were `given` at this barrier.
+
+        But where the group has become another one since: an earlier attempt has completed with a part of it.
+        """
+        own = self.group(checkpoint).sinks
+        joined = {sink: handles for sink, handles in prepared.items() if own.get(sink) == given.get(sink) != handles}
+        if not joined:
+            return
+        before = [segment for segment in self.segments if segment.barrier <= checkpoint]
+        for segment in before:
+            left = {sink: handles for sink, handles in segment.output.handles.items() if sink not in joined}
+            segment.output = StagedOutput(handles=left)
+        self.segments.insert(len(before), Segment(checkpoint, StagedOutput(handles=joined)))
+
     def note(self) -> tuple[CheckpointId, ...]:
         """A slot is about to be written: the groups that it says are committed."""
         self.noting = tuple(sorted(self.committed))
@@ -71,6 +86,16 @@ class OutputOnItsWay:
     def commit(self, groups: Collection[CheckpointId]) -> None:
         """The sinks have made these groups visible."""
         self.committed |= {group.id for group in self.groups if group.id in groups}
+
+    @property
+    def is_staged(self) -> bool:
+        """Whether there is output that no completed snapshot has."""
+        return any(each.handles for each in (self.staged, *(segment.output for segment in self.segments)))
+
+    @property
+    def has_to_be_noted(self) -> bool:
+        """Whether output is committed, and no slot says so. A group without any waits for whatever slot comes."""
+        return any(group.id in self.committed and any(group.sinks.values()) for group in self.groups)
 
     def uncommitted(self) -> tuple[Group, ...]:
         return tuple(group for group in self.groups if group.id not in self.committed)

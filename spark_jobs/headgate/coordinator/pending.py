@@ -42,6 +42,8 @@ class PendingCheckpoint:
     cut: Cut
     started_ms: int
     waiting: set[str]
+    as_of_ms: int | None = None
+    """All that had come to the sources by then is in it, if that is known."""
     state: PendingState = PendingState.COLLECTING
     acknowledged: set[str] = field(default_factory=set)
     vertices: dict[VertexUid, VertexState] = field(default_factory=dict)
@@ -49,6 +51,12 @@ class PendingCheckpoint:
     tasks: dict[VertexUid, TaskState] = field(default_factory=dict)
     in_flight: dict[str, tuple[Json, ...]] = field(default_factory=dict)
     """What its barriers have overtaken in channels."""
+    watermarks: dict[VertexUid, Json] = field(default_factory=dict)
+    """Of a job with channels: how far the inputs of each task had come."""
+    staged: dict[VertexUid, tuple[Json, ...]] = field(default_factory=dict)
+    """What each sink was given to prepare."""
+    prepared: dict[VertexUid, tuple[Json, ...]] = field(default_factory=dict)
+    """What each sink says stands for that."""
 
     @property
     def is_periodic(self) -> bool:
@@ -78,6 +86,7 @@ class PendingCheckpoint:
         self.vertices.update(ack.vertices)
         self.sources.update(ack.sources)
         self.tasks.update(ack.tasks)
+        self.prepared.update(ack.staged)
         return AckResult.SUCCESS
 
     def take(
@@ -87,16 +96,19 @@ class PendingCheckpoint:
         due_ms: int,
         *,
         staged: Staged | None = None,
+        joinable: bool = False,
         in_flight: Mapping[str, tuple[Json, ...]] | None = None,
         watermarks: Json | None = None,
     ) -> TakeSnapshot:
         """Its barrier passes those whose `parts` these are."""
+        self.staged.update(staged or {})
         return TakeSnapshot(
             checkpoint=self.id,
             kind=self.trigger.kind,
             name=self.trigger.name,
             cut=cut,
             staged=staged or {},
+            joinable=joinable,
             target=self.trigger.target,
             due_ms=due_ms,
             parts=parts,

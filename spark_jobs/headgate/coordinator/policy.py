@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from headgate.coordinator.messages import Trigger
-from headgate.coordinator.reasons import CheckpointFailureReason
+from headgate.coordinator.messages import FailStream, NotifyAborted, Trigger
 from headgate_contract.ids import CheckpointId
 from headgate_contract.settings import Settings
 from headgate_contract.snapshot import ExternalizedCheckpointRetention
@@ -126,24 +125,42 @@ class HeldUpBarrier:
 
 @dataclass
 class FailureManager:
-    """Counts checkpoints that failed in a row, for one of the reasons that count."""
+    """Counts checkpoints that failed in a row, for one of the reasons that count.
+
+    One that is older than a snapshot which completes is none of them: that has what it would have had. So while a newer
+    one is being stored, it depends on how that turns out whether a failure counts.
+    """
 
     tolerable: int
     in_a_row: int = 0
+    newest: CheckpointId | None = None
+    """Of the snapshots that have completed."""
+    undecided: list[NotifyAborted] = field(default_factory=list)
+    """Those that have failed while a newer one was being stored, in order."""
 
-    def succeeded(self) -> None:
-        self.in_a_row = 0
+    def succeeded(self, checkpoint: CheckpointId) -> None:
+        """It is complete: whatever had failed before it is over."""
+        self.in_a_row, self.newest = 0, checkpoint
+        self.undecided.clear()
 
-    def failed(self, reason: CheckpointFailureReason) -> bool:
-        """Take in one more; True if the stream must fail for it."""
-        if not reason.counts:
-            return False
+    def failed(self, aborted: NotifyAborted, storing: CheckpointId | None = None) -> FailStream | None:
+        """Take in one more, while `storing` is being stored; why the stream must fail, if it must."""
+        if not aborted.reason.counts or (self.newest is not None and aborted.checkpoint < self.newest):
+            return None
+        if storing is not None and aborted.checkpoint < storing:
+            self.undecided.append(aborted)
+            return None
         self.in_a_row += 1
-        return self.in_a_row > self.tolerable
+        return self._told(aborted) if self.in_a_row > self.tolerable else None
 
-    def told(self, checkpoint: CheckpointId, cause: str) -> str:
-        """Why the stream fails."""
-        return (
-            f"checkpoint {checkpoint} failed ({cause}), and no more than {self.tolerable} may fail in a row "
-            "(execution.checkpointing.tolerable-failed-checkpoints)"
+    def not_stored(self) -> FailStream | None:
+        """What was being stored has come to nothing: those that had failed meanwhile count."""
+        undecided, self.undecided = self.undecided, []
+        found = [self.failed(aborted) for aborted in undecided]
+        return next((failure for failure in found if failure is not None), None)
+
+    def _told(self, aborted: NotifyAborted) -> FailStream:
+        return FailStream(
+            cause=f"checkpoint {aborted.checkpoint} failed ({aborted.cause}), and no more than {self.tolerable} may "
+            "fail in a row (execution.checkpointing.tolerable-failed-checkpoints)"
         )

@@ -36,9 +36,12 @@ class CompletedCheckpointStore:
         """Whether it is retained, also by the slot that is being written."""
         return checkpoint not in self.retiring and any(ref.id == checkpoint for ref in self.snapshots)
 
-    def retire_for(self, completing: SnapshotKind) -> tuple[CheckpointId, ...]:
-        """A slot is about to be written: what it retires."""
-        self.retiring = subsumed(self.snapshots, completing, self.keep, self.spared, self.claimed)
+    def retire_for(self, completing: SnapshotKind, repeats: CheckpointId | None = None) -> tuple[CheckpointId, ...]:
+        """A slot is about to be written: what it retires. Whatever checkpoint it `repeats`, it takes the place of."""
+        replaced = tuple(ref.id for ref in self.snapshots if ref.id == repeats and ref.id not in self.spared)
+        others = [ref for ref in self.snapshots if ref.id not in replaced]
+        retired = subsumed(others, completing, self.keep, self.spared, self.claimed)
+        self.retiring = tuple(sorted((*retired, *replaced)))
         return self.retiring
 
     def retire_at_cancel(self, policy: ExternalizedCheckpointRetention) -> tuple[CheckpointId, ...]:

@@ -23,6 +23,11 @@ class Stop:
     snapshot: SnapshotRef | None = None
     """What it ended with."""
 
+    @property
+    def why(self) -> str:
+        """Who has asked for it, for people."""
+        return self.trigger.reason or "stop was asked for"
+
     def may_join(self, trigger: Trigger) -> bool:
         """A stop is a stop; anything more would come behind the last barrier."""
         return trigger.stop and not trigger.is_savepoint and not trigger.drain
@@ -42,7 +47,7 @@ class Stop:
     def done(self, committed: tuple[CheckpointId, ...], snapshot: SnapshotRef) -> list[Action]:
         """All is committed: say so in the log, and answer."""
         stopped = WriteStopped(
-            reason=self.trigger.reason or "stop was asked for",
+            reason=self.why,
             committed=committed,
             snapshot=snapshot.id,
             request=self.trigger.request,
@@ -80,7 +85,7 @@ class Stop:
         if self.finishing:  # the next life finds who asked still waiting, and takes in nothing before the end
             return []
         asked = self._asked if failed else []  # after a cancel they are told that it is there
-        told = f"{why}; {self.snapshot} is complete"
+        told = f"{why}; {self.snapshot.told}"
         return [reply for other in asked for reply in refusal(other.request, told)]
 
 

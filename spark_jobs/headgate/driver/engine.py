@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,20 @@ from typing import Any
 import pyarrow as pa
 
 from headgate.job.tasks import GraphPlan, Task, TaskInput
+from headgate.source.place import Place
 from headgate.source.positions import PositionBook
 from headgate.step.task import StepAck, StepTask
 from headgate_contract.ids import Generation, StreamName, VertexUid
 from headgate_contract.settings import Settings
+from headgate_contract.store import ObjectStore
 
 Json = dict[str, Any]
+
+_log = logging.getLogger(__name__)
+
+
+def log_only(text: str) -> None:
+    _log.warning("%s", text)
 
 
 @dataclass(frozen=True)
@@ -26,6 +35,10 @@ class MicroBatch:
     number: int
     content: Any
     source: VertexUid
+    origin: tuple[str, ...] = ()
+    """What of the source it is made of, for people: the files, if they are files."""
+    until: str = ""
+    """Where in the source it ends, for people."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +59,11 @@ class EngineSetup:
     settings: Settings
     directory: Path
     """Its private scratch folder, new in every generation."""
-    shared: str = ""
+    root: ObjectStore | None = None
     """The storage root: a source that keeps a log of its own puts it below."""
     log: str = ""
+    say: Callable[[str], None] = log_only
+    """Tells people what they should know of a source that runs."""
 
 
 class Engine(ABC):
@@ -92,6 +107,14 @@ class Engine(ABC):
         In any thread, and no element of the task runs then.
         """
 
+    def find(self, batch: MicroBatch, task: StepTask, error: BaseException) -> str:
+        """The record of the micro-batch that has made its step fail so, for people; empty if nobody knows."""
+        return ""
+
+    def find_behind(self, origin: Place, task: Task, way: TaskInput, step: StepTask, error: BaseException) -> str:
+        """The same of what has come to the task by `way`, and is made of the records of `origin`."""
+        return ""
+
     @abstractmethod
     def position_after(self, batch: MicroBatch) -> Json:
         """S_n right behind the micro-batch; called once, by the handler, in the source's thread."""
@@ -104,6 +127,10 @@ class Engine(ABC):
     def failure(self) -> str | None:
         """Why no more micro-batches come, or None while they do."""
 
+    def blamed(self) -> VertexUid | None:
+        """The source whose folder cannot be read as it stands, if that is the failure: it will come again."""
+        return None
+
     @abstractmethod
     def halt(self) -> bool:
         """Hand over nothing more, and forget the life's positions; False if that cannot be brought about.
@@ -114,6 +141,25 @@ class Engine(ABC):
     @abstractmethod
     def stop(self) -> None:
         """End, without waiting for more than the running callback. May be called at any time, and twice."""
+
+    def signs(self) -> Mapping[VertexUid, Hashable | None]:
+        """Of each source a sign that changes while its thread moves; None while that has nothing to do, or the handler.
+
+        Asked now and then, and cheap. May hang with the engine itself.
+        """
+        return {}
+
+    def looked_ms(self) -> Mapping[VertexUid, int]:
+        """By `clock.steady_ms`, of each source a moment at which its last look for records had not begun yet.
+
+        A look counts that has ended, found nothing and was of this life; not told of a source that has had none, nor of
+        one that cannot tell. The handler has returned from all that had come to the source by then. Asked like `signs`.
+        """
+        return {}
+
+    def folders(self) -> tuple[Path, ...]:
+        """What it has made outside of its scratch folder and cannot do without. Costs nothing."""
+        return ()
 
     def facts(self) -> dict[str, str]:
         """What people may want to know: the address of a UI, for instance."""

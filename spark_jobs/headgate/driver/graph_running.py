@@ -13,7 +13,7 @@ from headgate.coordinator.messages import FinishOperators, TaskAction
 from headgate.driver.engine import MicroBatch, Written
 from headgate.driver.loop import StreamEnding
 from headgate.driver.restoring import Restored
-from headgate.driver.running import Means, Running
+from headgate.driver.running import Means, Running, source_place
 from headgate.driver.steps import batch_of
 from headgate.gate.coordinator import GraphCoordinator, TaskParts
 from headgate.gate.elements import Batch, ChannelId, Data, Watermark
@@ -21,6 +21,8 @@ from headgate.gate.flow import Flow, Topology
 from headgate.gate.messages import BatchTaken, ElementDone, FinishTask, HandedOver, RunElement, SourcesRun
 from headgate.gate.watermarks import Watermarks
 from headgate.job.tasks import GraphPlan, Task
+from headgate.source.place import Place
+from headgate.step import channel_files
 from headgate_contract.ids import VertexUid
 from headgate_contract.snapshot import InFlight, InputState, TaskState
 
@@ -38,6 +40,8 @@ class GraphRunning(Running):
         """Of each source: whether what it has handed over was taken."""
         self._consumed: dict[VertexUid, set[str]] = {task.uid: set() for task in tasks}
         """The channel files that each task has read, and that may be needed all the same."""
+        self._began: dict[VertexUid, Json] = {}
+        """S_n of each source when the life began."""
         self._reached: dict[VertexUid, Json] = {}
         """S_n behind what each source has handed over."""
         self._threads = [
@@ -63,6 +67,7 @@ class GraphRunning(Running):
         return self._coordinator
 
     def begin(self, cut: Cut) -> None:
+        self._began = {source.uid: dict(cut.positions[source.uid]) for source in self._means.plan.sources}
         self._reached = {source.uid: dict(cut.positions[source.uid]) for source in self._means.plan.sources}
         for thread in self._threads:
             thread.start()
@@ -100,7 +105,8 @@ class GraphRunning(Running):
             raise StreamEnding
         self._means.points.reach("before-batch")
         try:
-            before, after = self._reached[batch.source], self._engine.position_after(batch)
+            with self.working(f"reading where micro-batch {batch.number} of source {batch.source} ends"):
+                before, after = self._reached[batch.source], self._engine.position_after(batch)
         except Exception as error:
             self.failed(f"micro-batch {batch.number} of source {batch.source} failed", error)
             raise
@@ -115,9 +121,11 @@ class GraphRunning(Running):
         work = self._work[task.uid]
         while (action := work.get()) is not None and not self._closed:
             try:
-                done = self._finish(task, action) if isinstance(action, FinishTask) else self._run(task, action)
+                with self.working(_piece(task, action)):
+                    done = self._finish(task, action) if isinstance(action, FinishTask) else self._run(task, action)
             except BaseException as error:  # noqa: BLE001 - the stream fails of it, and says so
-                self.failed(f"task {task.uid} failed", error)
+                place = self._place(task, action, error) if isinstance(action, RunElement) else None
+                self.failed(f"task {task.uid} failed", error, place)
                 return
             self.loop.post(done)
             self._note_channels()
@@ -134,11 +142,11 @@ class GraphRunning(Running):
     def _run(self, task: Task, action: RunElement) -> ElementDone:
         self._collect(task, action.cut)
         way, cut = task.way(action.channel), action.cut
-        step = self._steps.task(task, way, cut)
+        step = self._steps.task(task, way, cut, origin=self._origin(action) if task.channels else None)
         if way.source is not None:
             acks = self._engine.run(action.batch.content, step)
         else:
-            names = tuple(str(handle["name"]) for handle in action.batch.content)
+            names = _names(action.batch)
             acks = self._engine.run_written(Written(self._means.channels, names), task, way, step)
             self._consumed[task.uid].update(names)
         self._means.points.reach("after-step")
@@ -147,6 +155,28 @@ class GraphRunning(Running):
         if way.source is not None:
             self.note(records)
         return ElementDone(task=task.uid, result=result, made=self._steps.made(task, acks))
+
+    def _place(self, task: Task, action: RunElement, error: BaseException) -> Place:
+        content, way = action.batch.content, task.way(action.channel)
+        step = self._steps.task(task, way, action.cut)
+        if isinstance(content, MicroBatch):
+            return self.place_of(content, action.batch.before or {}, step, error)
+        where, origin = f"channel {action.channel}", self._origin(action)
+        if origin is None:
+            return Place(where=where, parts=_names(action.batch), behind=self._began)
+        found = ""
+        if self.is_to_be_found(error):
+            with self.working(f"the search for what has failed task {task.uid}"):
+                found = self._engine.find_behind(origin, task, way, step, error)
+        return replace(origin, where=f"{where}, from {origin.where}", behind=self._began, found=found)
+
+    def _origin(self, action: RunElement) -> Place | None:
+        """Where the records of an element come from: its producers write it into the files of a channel."""
+        batch = action.batch
+        if isinstance(batch.content, MicroBatch):
+            return source_place(batch.content, batch.before or {})
+        told = channel_files.origin_of(self._means.channels, _names(batch))
+        return Place.decode(told) if told else None
 
     def _finish(self, task: Task, action: FinishTask) -> ElementDone:
         self._collect(task, action.cut)
@@ -165,6 +195,17 @@ class GraphRunning(Running):
         for name in consumed - self.loop.pinned_files():
             (self._means.channels / name).unlink(missing_ok=True)
             consumed.discard(name)
+
+
+def _names(batch: Batch) -> tuple[str, ...]:
+    """The channel's files that a micro-batch stands in."""
+    return tuple(str(handle["name"]) for handle in batch.content)
+
+
+def _piece(task: Task, action: RunElement | FinishTask) -> str:
+    if isinstance(action, FinishTask):
+        return f"the last step of task {task.uid}"
+    return f"a micro-batch of task {task.uid}, from {action.channel},"
 
 
 # ---- the plan as the flow sees it

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 
-from headgate.coordinator.cut import Group, least
+from headgate.coordinator.cut import Group
 from headgate.coordinator.messages import (
     Cleaned,
     CommitGroups,
@@ -31,19 +31,29 @@ from headgate.coordinator.messages import (
 from headgate.driver import clock
 from headgate.driver.checkpoint_meter import CheckpointMeter
 from headgate.driver.cleaner import Cleaner
+from headgate.driver.metadata import metadata_of
 from headgate.driver.points import KillPoints
-from headgate.driver.shared_state import SharedFiles
+from headgate.driver.shared_state import SharedFiles, check_there
 from headgate.driver.snapshots import SnapshotTaker, snapshot_folder
 from headgate.driver.telling import tell
 from headgate.sink.base import SinkCommitter
 from headgate_contract import wire
-from headgate_contract.errors import BadInput, Fenced, HeadgateError, SlotTaken, StorageError, StreamFailed
+from headgate_contract.errors import BadInput, Fenced, HeadgateError, RootLost, SlotTaken, StorageError, StreamFailed
 from headgate_contract.ids import CheckpointId, Generation, SlotNumber, StreamName, VertexUid
 from headgate_contract.mailbox import Answer, Mailbox, Outcome
 from headgate_contract.measures import Measures
 from headgate_contract.paths import METADATA, StreamPaths
-from headgate_contract.records import GenerationStarted, Restarted, SlotLog, SlotRecord, SnapshotCompleted, Stopped
-from headgate_contract.snapshot import CommittableGroup, SnapshotMetadata, SnapshotRef
+from headgate_contract.records import (
+    GenerationStarted,
+    Hole,
+    Repaired,
+    Restarted,
+    SlotLog,
+    SlotRecord,
+    SnapshotCompleted,
+    Stopped,
+)
+from headgate_contract.snapshot import SnapshotMetadata, SnapshotRef
 from headgate_contract.store import ObjectStore
 
 log = logging.getLogger(__name__)
@@ -100,13 +110,19 @@ class Ledger:
         self._over = False
         self.taker: SnapshotTaker | None = None
         self.meter = CheckpointMeter()
+        self._published: dict[VertexUid, CheckpointId] = {}
+        """Of each sink the newest group with output that is committed."""
+
+    def goes_on_from(self, published: Mapping[VertexUid, CheckpointId]) -> None:
+        """What the sinks show at the beginning; before anything is performed."""
+        self._published = dict(published)
 
     def perform(self, action: Action) -> None:
         """Queue an action; what becomes of it is posted to the coordinator."""
         self._pool.submit(self._perform, action)
 
     def look(self) -> None:
-        """See soon, between two actions, whether a successor has started; if so, end."""
+        """See soon, between two actions, whether a successor has started, or the root is gone; if so, end."""
         self._pool.submit(self._look)
 
     def _look(self) -> None:
@@ -114,8 +130,10 @@ class Ledger:
             self.check_not_fenced()
         except Fenced as error:
             self.fenced(error)
-        except HeadgateError as error:
-            log.warning("the log could not be looked at: %s", error)
+        except RootLost as error:
+            self._finish(error)
+        except Exception as error:  # noqa: BLE001 - nobody asks the Future
+            log.warning("the log could not be looked at: %r", error)
 
     def close(self, patience_s: float | None = None) -> bool:
         """Carry out what is queued, and end; False if something is still under way after `patience_s`."""
@@ -161,8 +179,11 @@ class Ledger:
         except Fenced as fenced:
             self.fenced(fenced)
             return
-        except HeadgateError:
-            log.warning("the log cannot be read either")
+        except RootLost as lost:
+            self._finish(lost)
+            return
+        except Exception as other:  # noqa: BLE001 - whatever it is, the life ends
+            log.warning("the log cannot be read either: %r", other)
         self._finish(error)
 
     def fenced(self, error: Fenced) -> None:
@@ -178,10 +199,11 @@ class Ledger:
         self._end(error)
 
     def check_not_fenced(self) -> None:
-        """Raise Fenced if a newer generation has started."""
+        """Raise Fenced if a newer generation has started, and RootLost if that cannot be seen: the log is not there."""
         found = self._slots.peek(self._newest.next())
         if found is not None:
             raise self._beaten(found.record)
+        self._slots.confirm(self._newest)
 
     def _append(self, record: SlotRecord) -> SlotNumber:
         try:
@@ -189,7 +211,10 @@ class Ledger:
         except SlotTaken as error:
             found = self._slots.peek(self._newest.next())
             raise (self._beaten(found.record) if found is not None else error) from error
+        self._slots.confirm(self._newest)  # behind it: an older copy may have taken the new one
         self._newest = slot.number
+        self._slots.begin(slot.number)  # nothing before it is looked at again
+        self.cleaner.fold_if_due(slot.number)
         return slot.number
 
     def _beaten(self, record: SlotRecord) -> HeadgateError:
@@ -205,6 +230,11 @@ class Ledger:
                 f"restart {record.restart} after {record.cause}",
                 hint="nothing more is completed or committed by it",
             )
+        if isinstance(record, (Hole, Repaired)):
+            return Fenced(
+                f"generation {self._generation} of stream {self._stream} is fenced: its log was repaired",
+                hint="nothing more is completed or committed here",
+            )
         return SlotTaken(
             f"slot {self._newest.next()} of stream {self._stream} holds a {type(record).__name__} that is not ours"
         )
@@ -213,27 +243,14 @@ class Ledger:
 
     def _store_snapshot(self, action: StoreSnapshot) -> None:
         folder = snapshot_folder(self._paths, action, self._generation)
-        metadata = SnapshotMetadata(
-            stream=self._stream,
-            id=action.checkpoint,
-            generation=self._generation,
-            kind=action.kind,
-            max_parallelism=self._max_parallelism,
-            created_ms=clock.wall_ms(),
-            sources=action.sources,
-            vertices=action.vertices,
-            tasks=action.tasks,
-            finished=tuple(sorted(action.cut.finished)),
-            committables=tuple(CommittableGroup(group.id, group.sinks) for group in action.groups),
-            records=action.cut.records,
-            watermark_ms=_watermark(action),
-            name=action.name,
-            retention=action.retention,
-        )
+        metadata = metadata_of(action, self._stream, self._generation, self._max_parallelism, self._published)
         data = metadata.encode()
         self._points.reach("before-metadata")
         try:
             self._write_metadata(action, f"{folder}/{METADATA}", data)
+            self._check_stored(action, metadata, folder)
+        except RootLost:
+            raise
         except (StorageError, BadInput) as error:
             with suppress(StorageError):
                 self.check_not_fenced()
@@ -269,7 +286,10 @@ class Ledger:
         self._post(Stored(checkpoint=action.checkpoint, snapshot=snapshot, slot=slot))
 
     def _write_metadata(self, action: StoreSnapshot, path: str, data: bytes) -> None:
-        store = self._store if action.target is None else self._store.elsewhere(action.target)
+        store = self._store
+        if action.target is not None:
+            store = self._store.elsewhere(action.target)
+            store.make()
         try:
             created = store.create(path, data)
         except StorageError:
@@ -277,6 +297,15 @@ class Ledger:
             raise
         if not created:
             raise StorageError(f"{path} exists already")
+
+    def _check_stored(self, action: StoreSnapshot, metadata: SnapshotMetadata, folder: str) -> None:
+        """Raise StorageError unless all that was written for this snapshot is where its log is."""
+        if action.target is None and self._store.stays_s == 0:  # of buckets none is put in the place of another
+            self._slots.confirm(self._newest)
+            known = self._shared.confirmed().values() if action.name is None else ()
+            new = {handle.path for handle in metadata.handles()} - {handle.path for handle in known}
+            places = sorted(path if action.name is None else f"{folder}/{path}" for path in new)
+            check_there(self._store, (f"{folder}/{METADATA}", *places))
 
     def _unwrite(self, store: ObjectStore, path: str) -> None:
         """It may be there for all that: nobody is to find metadata whose files go. Its folder is this attempt's own."""
@@ -303,6 +332,8 @@ class Ledger:
             sink.commit(group.id, group.sinks.get(uid, ()))
 
         self._insist(f"sink {uid} commits group {group.id}", commit)
+        if group.sinks.get(uid):
+            self._published[uid] = group.id
 
     def _insist(self, what: str, act: Callable[[], object]) -> None:
         """Do what may be repeated, again and again while storage refuses; its last error is raised."""
@@ -310,6 +341,8 @@ class Ledger:
             try:
                 act()
                 return
+            except RootLost:
+                raise
             except StorageError as error:
                 log.warning("%s: try %s of %s failed: %s", what, attempt, _ATTEMPTS, error)
                 if attempt == _ATTEMPTS:
@@ -375,9 +408,4 @@ class Ledger:
 
     def say(self, what: str, outcome: str, text: str, measures: Measures | None = None) -> None:
         """Put an event into the stream's history; if that fails, into the log only."""
-        tell(self._store, self._stream, self._generation, what, outcome, text, measures)
-
-
-def _watermark(action: StoreSnapshot) -> int | None:
-    """How far event time has come: at all tasks, of a job with channels."""
-    return least(task.watermark_ms for task in action.tasks.values()) if action.tasks else action.cut.watermark_ms
+        tell(self._store, self._stream, self._generation, what, outcome, text, measures, slot=self._newest)

@@ -16,18 +16,22 @@ from headgate.coordinator.messages import (
     Committed,
     Event,
     FinishOperators,
+    Looked,
     NotifyAborted,
     NotifyComplete,
+    NotifyCurrent,
     SourceEnded,
     TakeSnapshot,
     TaskAction,
     Trigger,
 )
 from headgate.coordinator.policy import CheckpointOptions
+from headgate.driver import parts
 from headgate.driver.checkpoint_meter import CheckpointMeter
 from headgate.driver.graph_running import GraphRunning
 from headgate.driver.ledger import Ledger
 from headgate.driver.loop import Afterwards, CoordinatorLoop, spare_collector
+from headgate.driver.poison import Trouble
 from headgate.driver.pulse import Ear, Heart
 from headgate.driver.recovery_watch import RecoveryWatch
 from headgate.driver.restoring import Restored, Restorer
@@ -37,6 +41,8 @@ from headgate.driver.shared_state import SharedFiles
 from headgate.driver.snapshots import SnapshotTaker, participants
 from headgate.driver.steps import Steps
 from headgate.driver.sync_phase import SyncPhaseWatchdog
+from headgate.driver.under_way import NoProgress, WatchedThreads
+from headgate.driver.work_folder import WorkFolder
 from headgate.job.graph import ConnectedVertex, KeyedVertex
 from headgate.sink.base import SinkCommitter
 from headgate.state.vertex import StatefulVertex
@@ -45,6 +51,7 @@ from headgate_contract.heartbeats import Progress, StreamState
 from headgate_contract.ids import CheckpointId, Generation, VertexUid
 from headgate_contract.measures import CheckpointCost, RecoveryKind
 from headgate_contract.paths import StreamPaths
+from headgate_contract.places import Places
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +61,8 @@ _PATIENCE_S = 30.0
 """How long the end of a life waits for what it has under way on storage."""
 _BETWEEN_STOPS_S = 5.0
 """Until a stop by signal whose last snapshot failed is tried again."""
+_BETWEEN_LOOKS_S = 1.0
+"""Until the engine is asked again for the signs of life of its sources."""
 
 
 class StopAsked:
@@ -76,8 +85,11 @@ class StopAsked:
 class Life:
     """From a restore to a stop or a failure, in this process."""
 
-    def __init__(self, setup: LifeSetup, heart: Heart, stop: StopAsked) -> None:
+    def __init__(self, setup: LifeSetup, heart: Heart, stop: StopAsked, folder: WorkFolder) -> None:
         self._setup = setup
+        self._folder = folder
+        self._under_way = setup.under_way
+        self._look_again_at = 0.0
         self._heart = heart
         self._stop = stop
         self._plan = setup.plan
@@ -116,14 +128,24 @@ class Life:
         """Live until stopped. Raises what ended the life: Fenced, StreamFailed or whatever went wrong."""
         self._watch = self._make_watch()
         self._ledger = self._make_ledger()
+        self._ledger.cleaner.fold_from(self._setup.catalogue)
         self._ledger.say(self._what, "ISSUED", f"{self._who}: {self._setup.decision.reason}")
         try:
-            self._start(self._restorer().restore())
+            with self._under_way.during(parts.RESTORE):
+                restored = self._restorer().restore()
+            self._start(restored)
             self._wait()
         finally:
-            self._end()
+            with self._under_way.during(parts.END):
+                self._end()
         if self._error is not None:
             raise self._error from self._running.error
+
+    @property
+    def trouble(self) -> Trouble | None:
+        """The records that have ended it, if it was records."""
+        place = self._running.place
+        return Trouble(place, str(self._running.error)) if place is not None else None
 
     @property
     def _what(self) -> str:
@@ -181,6 +203,7 @@ class Life:
             heart=self._heart,
             points=self._setup.points,
             channels=self._channels,
+            under_way=self._under_way,
         )
         if self._plan.is_linear:
             return ChainRunning(means)
@@ -201,8 +224,9 @@ class Life:
             shared=self._shared,
             folders=self._folders,
             post=self._post,
-            end=self._finish,
+            end=self.finish,
             points=setup.points,
+            executor=lambda name: WatchedThreads(name, self._under_way, parts.THREADS[name]),
         )
 
     def _post(self, event: Event) -> None:
@@ -221,6 +245,7 @@ class Life:
             retained=[*reversed(setup.catalogue.snapshots), *(ref for ref in setup.catalogue.claimed if ref.foreign)],
             claimed=frozenset(ref.id for ref in setup.catalogue.claimed),
             groups=restored.groups,
+            begins_as=restored.begins_as,
             started_ms=CoordinatorLoop.now_ms(),
         )
         self._coordinator = self._running.coordinator(chain, restored)
@@ -252,16 +277,18 @@ class Life:
             say=self._ledger.say,
             interval_ms=min(setup.settings["heartbeat.interval"], _LONGEST_DEAF_MS),
             done=setup.done_before(),
-            savepoint_dir=setup.settings["execution.checkpointing.savepoint-dir"],
+            places=Places.of(setup.store.url, setup.settings),
         )
         self._made = True
+        self._heart.restored(restored.begins_as)
         self._running.attach(self._loop)
-        self._ear.first_look(setup.restored)  # who wants the stream to end is heard before anything else can happen
+        with self._under_way.during(parts.BEGIN):
+            self._ear.first_look(setup.restored)  # who wants the stream to end is heard before anything else can happen
         self._loop.start()
         self._post_stop()
         spare_collector()
         setup.points.reach("before-seed")
-        with self._watch.term("reset_source"):
+        with self._watch.term("reset_source"), self._under_way.during(parts.BEGIN):
             self._running.begin(restored.cut)
         setup.points.reach("after-seed")
         self._heart.note(lambda progress: replace(progress, spark_ui=self._engine.facts().get("spark_ui")))
@@ -269,6 +296,7 @@ class Life:
             self._heart.become(StreamState.RUNNING)
         self.has_run = True
         self._ear.start()
+        self._ledger.cleaner.forget_old(setup.catalogue)
         self._ledger.say(self._what, "EXECUTED", f"{self._who} runs", self._watch.runs())
 
     def _perform(self, action: Action) -> Afterwards | None:
@@ -281,6 +309,9 @@ class Life:
         if isinstance(action, (FinishOperators, TaskAction)):
             self._running.perform(action)
             return None
+        if isinstance(action, NotifyCurrent):
+            self._note_current(action.checkpoint, action.as_of_ms)
+            return None
         if isinstance(action, NotifyComplete):
             self._note_completed(action)
         if isinstance(action, NotifyAborted):
@@ -292,7 +323,13 @@ class Life:
     def _note_aborted(self) -> None:
         self._heart.note(lambda progress: replace(progress, failed_checkpoints=progress.failed_checkpoints + 1))
 
+    def _note_current(self, checkpoint: CheckpointId, as_of_ms: int | None) -> None:
+        self._heart.current(checkpoint, None if as_of_ms is None else CoordinatorLoop.now_ms() - as_of_ms)
+
     def _note_completed(self, action: NotifyComplete) -> None:
+        if action.snapshot.name is None:
+            self._note_current(action.checkpoint, action.as_of_ms)
+
         def change(progress: Progress) -> Progress:
             return replace(progress, checkpoints=progress.checkpoints + 1, last_snapshot=action.checkpoint)
 
@@ -305,17 +342,39 @@ class Life:
     # ---- end
 
     def _wait(self) -> None:
-        while not self._ended.wait(0.2):
-            self._post_stop()
-            for source in sorted(self._engine.ended() - self._told_ended):
-                self._told_ended.add(source)
-                self._loop.post(SourceEnded(source=source))
-            self._running.look()
+        with self._under_way.asking(parts.COORDINATOR, self._loop.rounds):
+            while not self._ended.wait(0.2):
+                self._look()
+
+    def _look(self) -> None:
+        self._post_stop()
+        with self._under_way.during(parts.ENGINE):
+            ended = self._engine.ended()
+        for source in sorted(ended - self._told_ended):
+            self._told_ended.add(source)
+            self._loop.post(SourceEnded(source=source))
+        self._running.look()
+        with self._under_way.during(parts.ENGINE):
             failure = self._engine.failure()
-            if failure is not None and not self._ended.is_set():
-                self._loop.post(BatchFailed(cause=failure))
-                self._ended.wait(10)
-                self._finish(StreamFailed(failure))
+        if failure is not None and not self._ended.is_set():
+            self._running.blame(self._engine.blamed(), self._coordinator.cut, failure)
+            self._loop.post(BatchFailed(cause=failure))
+            self._ended.wait(10)
+            self.finish(StreamFailed(failure))
+        elif time.monotonic() >= self._look_again_at:
+            self._look_again_at = time.monotonic() + _BETWEEN_LOOKS_S
+            self._look_for_signs()
+
+    def _look_for_signs(self) -> None:
+        """Of the sources' threads, and of those who tidy up where the driver works."""
+        with self._under_way.during(parts.ENGINE):
+            for source, sign in self._engine.signs().items():
+                self._under_way.saw(parts.looking(source), sign)
+            looked = self._engine.looked_ms()
+            self._folder.check(self._engine.folders())
+        open_ones = {source.uid for source in self._plan.sources} - self._told_ended
+        if open_ones and open_ones <= looked.keys():
+            self._loop.post(Looked(began_ms=min(looked[source] for source in open_ones)))
 
     def _post_stop(self) -> None:
         """A signal's stop: asked for, and again some time after its last snapshot failed."""
@@ -325,12 +384,17 @@ class Life:
             self._heart.become(StreamState.STOPPING)
             self._loop.post(Trigger(stop=True, reason=self._stop.reason))
 
-    def _finish(self, error: BaseException | None) -> None:
+    def finish(self, error: BaseException | None) -> None:
+        """End it, for this cause if there is one. From any thread; waits for nothing."""
         if not self._ended.is_set():
             self._error = error
             self._ended.set()
 
     def _end(self) -> None:
+        if isinstance(self._error, NoProgress):  # what does not move may take its time to end
+            self._heart.become(StreamState.RESTORING, str(self._error))
+        for source in self._plan.sources:
+            self._under_way.saw(parts.looking(source.uid), None)
         still = self._loop.close() if self._made else True
         if self._made:
             self._ear.close()

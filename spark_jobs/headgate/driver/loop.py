@@ -77,6 +77,8 @@ class CoordinatorLoop:
         self._inbox: deque[tuple[Event, Future[Grant] | None]] = deque()
         self._parked: list[Future[Grant]] = []
         self._closed = False
+        self._rounds = 0
+        """How often the coordinator's thread has come by, if only to see that there is nothing to do."""
         self._afterwards: list[Afterwards] = []
         self._pinned: tuple[Cut, ...] = ()
         self._pinned_files: frozenset[str] = frozenset()
@@ -101,6 +103,10 @@ class CoordinatorLoop:
 
     def start(self) -> None:
         self._thread.start()
+
+    def rounds(self) -> int | None:
+        """A number that grows for as long as the coordinator goes round; None once that has ended."""
+        return None if self._closed else self._rounds
 
     def post(self, event: Event, *, within_ms: int = 0) -> None:
         """Tell the coordinator something, which it takes in at once, or `within_ms` if nothing else happens before."""
@@ -163,6 +169,7 @@ class CoordinatorLoop:
         overdue = False
         with self._changed:
             while not self._closed:
+                self._rounds += 1
                 if self._afterwards:
                     return self._run_afterwards
                 if self._turn_of is not None:

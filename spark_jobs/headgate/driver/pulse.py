@@ -11,10 +11,21 @@ from typing import Any
 from headgate.coordinator.messages import Cancel, Event, Trigger, result_of
 from headgate.driver import clock
 from headgate_contract.errors import BadInput, StorageError
-from headgate_contract.heartbeats import LEGAL, TERMINAL, Heartbeat, Progress, StreamState, write_heartbeat
+from headgate_contract.heartbeats import (
+    LEGAL,
+    TERMINAL,
+    CurrentCheckpoint,
+    FailedAt,
+    Heartbeat,
+    Progress,
+    Standing,
+    StreamState,
+    write_heartbeat,
+)
 from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName, StreamName
 from headgate_contract.mailbox import Answer, CorruptRequest, Mailbox, Outcome, Request, RequestKind
 from headgate_contract.paths import directory_url
+from headgate_contract.places import Places
 from headgate_contract.process import identify
 from headgate_contract.snapshot import SavepointOrigin, SnapshotKind, SnapshotRef
 from headgate_contract.store import ObjectStore
@@ -38,11 +49,15 @@ class Heart:
             interval_ms=2000,
             process=identify(),
         )
+        self._current_ms: int | None = None
+        """Until when the newest checkpoint has everything, on the clock that never jumps."""
         self._lock = threading.Lock()
         self._writing = threading.Lock()
         self._wake = threading.Event()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heart", daemon=True)
+        self.beats_while: Callable[[], bool] = lambda: True
+        """Whether who watches the driver is awake: a driver that nobody watches gives no sign of life."""
 
     @property
     def state(self) -> StreamState:
@@ -52,10 +67,16 @@ class Heart:
     def progress(self) -> Progress:
         return self._beat.progress
 
-    def start(self, interval_ms: int, log_path: str) -> None:
+    def start(self) -> None:
+        """Beat from now on, by the default interval until `know` has said another."""
+        self._thread.start()
+
+    def know(self, interval_ms: int, log_path: str) -> None:
+        """What the log has told: how often it beats, and where the driver's output goes."""
         with self._lock:
             self._beat = replace(self._beat, interval_ms=interval_ms, log=log_path)
-        self._thread.start()
+        if self._thread.is_alive():
+            self._wake.set()
 
     def become(self, state: StreamState, cause: str | None = None, *, given_up: bool = False) -> None:
         """Enter `state` and tell at once; nothing follows a terminal one."""
@@ -74,6 +95,40 @@ class Heart:
         if soon:
             self._wake.set()
 
+    def remember(self, failed_at: FailedAt) -> None:
+        """Tell at once of what the stream has failed: who replaces this driver goes on counting, whatever ends it."""
+        with self._lock:
+            self._beat = replace(self._beat, failed_at=failed_at)
+        self._write()
+
+    def stand(self, standing: tuple[Standing, ...]) -> None:
+        """Tell with the next beat what has not moved for a while."""
+        with self._lock:
+            self._beat = replace(self._beat, standing=standing)
+
+    def current(self, checkpoint: CheckpointId, age_ms: int | None) -> None:
+        """What had come to the sources `age_ms` ago is in this checkpoint, the newest; None: not known of any moment.
+
+        It has what the one before had. With the next beat: it may be said at each interval.
+        """
+        as_of_ms = None if age_ms is None else clock.steady_ms() - age_ms
+        with self._lock:
+            current, known_ms = self._beat.progress.current, self._current_ms
+            if as_of_ms is not None and age_ms is not None and (known_ms is None or as_of_ms > known_ms):
+                self._current_ms = as_of_ms
+                current = CurrentCheckpoint(checkpoint=checkpoint, as_of_ms=clock.wall_ms() - age_ms)
+            elif current is not None:
+                current = replace(current, checkpoint=checkpoint)
+            self._beat = replace(self._beat, progress=replace(self._beat.progress, current=current))
+
+    def restored(self, checkpoint: CheckpointId | None) -> None:
+        """The stream goes on from there. If that is not what was current, nothing is known to be."""
+        with self._lock:
+            current = self._beat.progress.current
+            if current is not None and current.checkpoint != checkpoint:
+                self._current_ms = None
+                self._beat = replace(self._beat, progress=replace(self._beat.progress, current=None))
+
     def close(self) -> None:
         self._closed.set()
         self._wake.set()
@@ -82,7 +137,8 @@ class Heart:
 
     def _run(self) -> None:
         while not self._closed.is_set():
-            self._write()
+            if self.beats_while():
+                self._write()
             self._closed.wait(self.SOONEST_S)
             self._wake.wait(max(0.0, self._beat.interval_ms / 1000 - self.SOONEST_S))
             self._wake.clear()
@@ -90,11 +146,18 @@ class Heart:
     def _write(self) -> None:
         with self._writing:  # one at a time, and whoever notes progress does not wait for storage
             with self._lock:
-                self._beat = beat = replace(self._beat, counter=self._beat.counter + 1, at_ms=clock.wall_ms())
+                progress = self._beat.progress
+                if progress.current is not None and self._current_ms is not None:
+                    current = replace(progress.current, age_ms=clock.steady_ms() - self._current_ms)
+                    progress = replace(progress, current=current)
+                beat = replace(self._beat, counter=self._beat.counter + 1, at_ms=clock.wall_ms(), progress=progress)
+                self._beat = beat
             try:
                 write_heartbeat(self._store, beat)
             except StorageError as error:
                 log.warning("the heartbeat could not be written: %s", error)
+            except Exception:  # without a heart it would be taken for lost, and nobody would know why
+                log.exception("the heart goes on after")
 
 
 class Ear:
@@ -110,14 +173,14 @@ class Ear:
         look_at_log: Callable[[], None],
         say: Callable[[str, str, str], None],
         interval_ms: int,
+        places: Places,
         done: Mapping[RequestId, SnapshotRef] | None = None,
-        savepoint_dir: str | None = None,
     ) -> None:
         self._interval_s = interval_ms / 1000
         self._done = done or {}
         """What earlier lives have carried out, and perhaps not answered."""
-        self._savepoint_dir = savepoint_dir
-        """Where savepoints go of which nobody says it."""
+        self._places = places
+        """Where savepoints may go: whoever can write the root can leave a request."""
         self._mailbox = Mailbox(store, stream)
         self._generation = generation
         self._post = post
@@ -174,13 +237,13 @@ class Ear:
         if done is not None and request.kind is not RequestKind.STOP:
             self._reply(request.id, Outcome.DONE, result=result_of(done))
         elif request.generation < self._generation:
-            complete = f"; {done} is complete" if done is not None else ""
+            complete = f"; {done.told}" if done is not None else ""
             self._refuse(request.id, f"it was meant for generation {request.generation}, which is over{complete}")
         elif request.generation == self._generation:
             if done is not None:  # its savepoint is there, the stream is not at its end yet
                 request = replace(request, args={**request.args, "savepoint": None, "drain": False})
             try:
-                event = _event(request, self._savepoint_dir)
+                event = _event(request, self._places)
                 if isinstance(event, Trigger) and done is not None:
                     event = replace(event, already=done, at_its_end=done == self._restored)
                 self._post(event)
@@ -205,7 +268,7 @@ class Ear:
         self._mailbox.reply(answer)
 
 
-def _event(request: Request, savepoint_dir: str | None = None) -> Event:
+def _event(request: Request, places: Places) -> Event:
     """What a request means to the coordinator. Raises BadInput."""
     name = request.args.get("name") or (request.args.get("savepoint") if request.kind is RequestKind.STOP else None)
     savepoint = SavepointName(name) if name else None
@@ -213,7 +276,7 @@ def _event(request: Request, savepoint_dir: str | None = None) -> Event:
     drain = request.kind is RequestKind.STOP and _drain(request.args.get("drain"))
     if drain and savepoint is None:
         raise BadInput("a drain ends with a savepoint", hint="name it")
-    target = _target(request.args.get("target_directory")) or savepoint_dir
+    target = _target(request.args.get("target_directory"), places) or places.usual
     reason = f"{'drain' if drain else request.kind.value} was asked for by {request.by}"
     match request.kind:
         case RequestKind.CHECKPOINT:
@@ -259,10 +322,14 @@ def _drain(given: object) -> bool:
     return bool(given)
 
 
-def _target(given: object) -> str | None:
+def _target(given: object, places: Places) -> str | None:
     if given is not None and not isinstance(given, str):
         raise BadInput(f"the target directory of a savepoint is a URL, not {given!r}")
-    return directory_url(given) if given else None
+    if not given:
+        return None
+    target = directory_url(given)
+    places.check_target(target)
+    return target
 
 
 def _origin(given: object) -> SavepointOrigin:

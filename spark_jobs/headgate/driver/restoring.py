@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from headgate.coordinator.cut import Cut, Group, Json, OperatorStates, without_end
+from headgate.driver import parts
 from headgate.driver.ledger import Ledger
 from headgate.driver.pulse import Heart
 from headgate.driver.recovery_watch import RecoveryWatch
@@ -18,7 +19,7 @@ from headgate.driver.sweeping import leftovers
 from headgate.job.plan import describe
 from headgate.recovery.fetch import SnapshotFiles
 from headgate.recovery.operator_state import restored_states
-from headgate.recovery.sinks import begin_sinks, sink_history
+from headgate.recovery.sinks import begin_sinks, sink_history, written_before
 from headgate.recovery.state import restore_vertex
 from headgate.sink.base import SinkCommitter
 from headgate.source.positions import INITIAL
@@ -28,9 +29,11 @@ from headgate_contract.errors import RestoreRefused, SnapshotDamaged
 from headgate_contract.fitting import JobShape, as_brought, fit
 from headgate_contract.heartbeats import read_heartbeat
 from headgate_contract.ids import CheckpointId, Generation, VertexUid
+from headgate_contract.moved import Moves, moved_since, published_here
 from headgate_contract.paths import StreamPaths
+from headgate_contract.places import Places
 from headgate_contract.restore import RestoreFrom
-from headgate_contract.snapshot import SnapshotMetadata, TaskState
+from headgate_contract.snapshot import SnapshotMetadata, SnapshotRef, TaskState
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +49,8 @@ class Restored:
     """Output that its snapshot carries."""
     tasks: Mapping[VertexUid, TaskState] = field(default_factory=dict)
     """Of a job with channels: what had not come to each task. The files are there."""
+    begins_as: CheckpointId | None = None
+    """The checkpoint of this very generation that this is, whole: it need not be taken once more."""
 
 
 class Restorer:
@@ -81,12 +86,17 @@ class Restorer:
         """State, positions and sinks as the decision says."""
         decision = self._setup.decision
         ref = decision.snapshot if isinstance(decision, RestoreFrom) else None
+        self._check_place(ref)
         files = SnapshotFiles(self._setup.store, ref) if ref is not None else None
-        metadata = self._fitting(as_brought(files.metadata(), files.ref)) if files is not None else None
+        brought = as_brought(files.metadata(), files.ref) if files is not None else None
+        metadata = self._fitting(brought) if brought is not None else None
         metadata = self._without_channel_state(metadata) if metadata is not None else None
         opened = self._open_meanwhile()
         cut = self._restore_cut(files, metadata)
         self._register_retained()
+        published = self._published(metadata) if metadata is not None else {}
+        for uid in self._written_before():
+            self._sinks[uid].expect(published.get(uid))
         for end in self._setup.plan.sinks:
             end.vertex.sink.check()
         opened()
@@ -95,26 +105,65 @@ class Restorer:
         left = leftovers(self._setup.store, self._setup.catalogue, self._generation, self._shared.named())
         self._ledger.check_not_fenced()  # after the listing: so nothing in it is a successor's
         self._ledger.cleaner.delete(left, "earlier lives left them, and no snapshot names them")
+        self._ledger.cleaner.forget_broken_writes(self._setup.stream)
         history = sink_history(self._setup.store, self._setup.catalogue, ref, metadata, self._shape.former)
         with self._watch.term("reset_sink"):
             reports = begin_sinks(self._sinks, history)
         for uid, report in reports.items():
-            log.info("sink %s: %s", uid, report)
+            log.info("sink %s: %s", uid, report.told)
         self._note_replay(cut)
         carried = metadata.committables if metadata is not None else ()
         groups = [Group(id=group.id, sinks=group.sinks) for group in carried]
-        return Restored(cut, groups, metadata.tasks if metadata is not None else {})
+        committed = {uid: group.id for group in groups for uid, handles in group.sinks.items() if handles}
+        shown = {**published, **committed}  # a sink that the job has no more may come back with an empty folder
+        self._ledger.goes_on_from({uid: id for uid, id in shown.items() if uid in self._sinks})
+        own = ref is not None and ref.name is None and ref.generation == self._generation and metadata == brought
+        begins_as = ref.id if ref is not None and own else None
+        return Restored(cut, groups, metadata.tasks if metadata is not None else {}, begins_as)
+
+    def _published(self, metadata: SnapshotMetadata) -> dict[VertexUid, CheckpointId]:
+        """Of each sink the newest group that the snapshot says is published, where the sink is now."""
+        own = self._setup.catalogue.deployed_at(self._setup.started.deployed)
+        return published_here(self._setup.catalogue, own, metadata.published) if own is not None else {}
+
+    def _written_before(self) -> list[VertexUid]:
+        """The sinks whose output this life goes on with."""
+        if self._setup.restart:
+            return list(self._sinks)
+        own = self._setup.catalogue.deployed_at(self._setup.started.deployed)
+        ref = self._setup.restored
+        if own is None or ref is None or ref.foreign:
+            return []
+        return [uid for uid in self._sinks if written_before(self._setup.catalogue, own, uid)]
+
+    def _check_place(self, ref: SnapshotRef | None) -> None:
+        """What the log itself says of a place was judged before: a start may name another one, and is judged here."""
+        decision = self._setup.started.decision
+        allowed = isinstance(decision, RestoreFrom) and decision.place_allowed
+        if ref is None or self._setup.restart or allowed:
+            return
+        *before, _ = self._setup.catalogue.generations
+        bases = (start.decision.snapshot for start in before if isinstance(start.decision, RestoreFrom))
+        if ref not in self._setup.catalogue.completed and ref not in bases:
+            url = self._setup.store.url
+            Places.of(url, self._setup.settings).check_snapshot(ref.location or url, ref.folder)
 
     def _shape_of(self, setup: LifeSetup) -> JobShape:
         return JobShape.of(describe(setup.plan, setup.settings), setup.settings)
 
     def _fitting(self, metadata: SnapshotMetadata) -> SnapshotMetadata:
         """The metadata as this job takes it. Raises RestoreRefused, before anything is fetched, if it does not fit."""
-        decision, found = self._setup.started.decision, fit(metadata, self._shape, self._setup.catalogue.committed)
+        decision, catalogue = self._setup.started.decision, self._setup.catalogue
+        found = fit(metadata, self._shape, catalogue.committed, self._moves())
         refusal = found.refusal(decision.non_restored if isinstance(decision, RestoreFrom) else ())
         if refusal is not None:
             raise RestoreRefused(f"snapshot {metadata.id} does not fit the job: {refusal.what}", hint=refusal.hint)
         return found.restored()
+
+    def _moves(self) -> Moves:
+        """What this job has at another place than the one that took the snapshot."""
+        own, ref = self._setup.catalogue.deployed_at(self._setup.started.deployed), self._setup.restored
+        return moved_since(self._setup.catalogue, ref, own) if own is not None and ref is not None else Moves()
 
     def _without_channel_state(self, metadata: SnapshotMetadata) -> SnapshotMetadata:
         """What was in flight is left behind only if somebody has said so, of this very checkpoint."""
@@ -146,7 +195,8 @@ class Restorer:
 
     def _open_engine(self) -> None:
         try:
-            self._setup.engine.open()
+            with self._setup.under_way.during(parts.OPENING):
+                self._setup.engine.open()
         except BaseException as error:  # noqa: BLE001 - handed to the thread that waits for it
             self._opening_failed = error
 

@@ -5,21 +5,28 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from headgate.coordinator.coordinator import Coordinator
-from headgate.coordinator.cut import Cut
-from headgate.coordinator.messages import BatchDone, BatchFailed, FinishOperators, TaskAction
+from headgate.coordinator.cut import Cut, Json
+from headgate.coordinator.messages import BatchDone, FinishOperators, TaskAction
+from headgate.coordinator.messages import BatchFailed as StepFailed
+from headgate.driver import parts
 from headgate.driver.engine import Engine, MicroBatch
 from headgate.driver.loop import CoordinatorLoop, StreamEnding
 from headgate.driver.points import KillPoints
 from headgate.driver.pulse import Heart
 from headgate.driver.restoring import Restored
 from headgate.driver.steps import Steps
+from headgate.driver.under_way import UnderWay
 from headgate.job.tasks import GraphPlan
+from headgate.source.place import Place
 from headgate.state.versions import StateVersion, collect_garbage
 from headgate.state.vertex import StatefulVertex
+from headgate.step.task import StepTask
+from headgate_contract.errors import HeadgateError, RecordFailed
 from headgate_contract.heartbeats import Progress
 from headgate_contract.ids import VertexUid
 
@@ -39,6 +46,13 @@ class Means:
     points: KillPoints
     channels: Path
     """Where the files of written channels are."""
+    under_way: UnderWay = field(default_factory=UnderWay)
+
+
+def source_place(batch: MicroBatch, since: Json) -> Place:
+    """Where in its source a micro-batch stands."""
+    where = f"source {batch.source!r}"
+    return Place(where=where, source=batch.source, parts=batch.origin, since=since, until=batch.until)
 
 
 class Running(ABC):
@@ -51,6 +65,8 @@ class Running(ABC):
         self._loop: CoordinatorLoop | None = None
         self.error: BaseException | None = None
         """What a step has failed with."""
+        self.place: Place | None = None
+        """Where that was, if the records were to blame."""
 
     @abstractmethod
     def coordinator(self, plain: Coordinator, restored: Restored) -> Coordinator:
@@ -85,11 +101,36 @@ class Running(ABC):
         assert self._loop is not None
         return self._loop
 
-    def failed(self, what: str, error: BaseException) -> None:
-        self.error = self.error or error  # what follows from it is not the cause
+    def working(self, what: str) -> AbstractContextManager[None]:
+        """Around one piece of a task's work, which may take as long as the settings say."""
+        return self._means.under_way.during(parts.working(what))
+
+    def failed(self, what: str, error: BaseException, place: Place | None = None) -> None:
         gone = self._engine.failure()  # then the error is only how the step has noticed
-        said = f"{error}" if isinstance(error, Exception) else f"{type(error).__name__}: {error}"
-        self.loop.post(BatchFailed(cause=gone or f"{what}: {said}"))
+        if self.error is None:  # what follows from it is not the cause
+            self.error = error
+            self.place = place if gone is None and isinstance(error, RecordFailed) else None
+        said = f"{error}" if isinstance(error, HeadgateError) else f"{type(error).__name__}: {error}"
+        where = f"; {place}" if place is not None else ""
+        self.loop.post(StepFailed(cause=gone or f"{what}: {said}{where}"))
+
+    def blame(self, source: VertexUid | None, cut: Cut, cause: str) -> None:
+        """What stands in this source, if in any, behind the cut fails the life, before any of it is handed over."""
+        if source is not None and self.error is None:
+            self.error = RecordFailed(cause)
+            self.place = Place(where=f"source {source!r}", since=cut.positions[source])
+
+    def place_of(self, batch: MicroBatch, since: Json, task: StepTask | None, error: BaseException) -> Place:
+        """Where in its source a micro-batch stands that has failed; of what is in it, only if that is to blame."""
+        found = ""
+        if task is not None and self.is_to_be_found(error):
+            with self.working(f"the search for what has failed micro-batch {batch.number} of source {batch.source}"):
+                found = self._engine.find(batch, task, error)
+        return replace(source_place(batch, since), found=found)
+
+    def is_to_be_found(self, error: BaseException) -> bool:
+        """Whether a record is to blame for it, which the engine can be asked for."""
+        return isinstance(error, RecordFailed) and self._engine.failure() is None
 
     def note(self, records: int) -> None:
         """One more micro-batch of the sources is behind the stream."""
@@ -140,17 +181,20 @@ class ChainRunning(Running):
         """One micro-batch, in the source's thread: leave, step, acks, position, done."""
         grant = self.loop.begin_batch()
         self._means.points.reach("before-batch")
+        step = None
         try:
-            step = self._steps.task(self._task, self._way, grant.cut)
-            acks = self._engine.run(batch, step)
-            self._means.points.reach("after-step")
-            positions = {self._source: self._engine.position_after(batch)}
-            records = sum(ack.rows_in for ack in acks)
-            result = self._steps.result(self._task, step, grant.cut, acks, positions, records)
+            with self.working(f"micro-batch {batch.number} of source {self._source}"):
+                step = self._steps.task(self._task, self._way, grant.cut)
+                acks = self._engine.run(batch, step)
+                self._means.points.reach("after-step")
+                positions = {self._source: self._engine.position_after(batch)}
+                records = sum(ack.rows_in for ack in acks)
+                result = self._steps.result(self._task, step, grant.cut, acks, positions, records)
         except StreamEnding:
             raise
         except Exception as error:
-            self.failed(f"micro-batch {batch.number} failed", error)
+            place = self.place_of(batch, grant.cut.positions[self._source], step, error)
+            self.failed(f"micro-batch {batch.number} failed", error, place)
             raise
         cut = grant.cut.after(result)
         self._collect(cut)
@@ -162,8 +206,9 @@ class ChainRunning(Running):
     def _finish(self, cut: Cut) -> None:
         """The last step of a drain, in a thread of its own: the source stays where it is."""
         try:
-            step = self._steps.task(self._task, self._way, cut, finishing=True)
-            acks = self._engine.finish(self._task.uid, step)
+            with self.working(f"the last step of task {self._task.uid}"):
+                step = self._steps.task(self._task, self._way, cut, finishing=True)
+                acks = self._engine.finish(self._task.uid, step)
             self._means.points.reach("after-finish")
             result = self._steps.result(self._task, step, cut, acks, {}, sum(ack.rows_in for ack in acks))
         except Exception as error:  # noqa: BLE001 - the stream fails of it, and says so

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from headgate.driver.engine import Engine
 from headgate.driver.ledger import Ledger
 from headgate.driver.points import KillPoints
+from headgate.driver.under_way import UnderWay
 from headgate.job.tasks import GraphPlan
 from headgate_contract.catalogue import Catalogue
 from headgate_contract.errors import Conflict, Fenced
@@ -41,6 +42,8 @@ class LifeSetup:
     above: CheckpointId | None = None
     """The lowest id that no life before has used, not even for an attempt."""
 
+    under_way: UnderWay = field(default_factory=UnderWay)
+    """Where the parts of a life tell what they have under way."""
     failed_s: float = 0.0
     """When the life before failed, by the steady clock."""
 

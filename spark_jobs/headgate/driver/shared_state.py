@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 
+from headgate_contract.errors import StorageError
 from headgate_contract.ids import CheckpointId
 from headgate_contract.snapshot import StateHandle
+from headgate_contract.store import ObjectStore
 
 
 class SharedFiles:
@@ -54,3 +56,15 @@ class SharedFiles:
             return []
         base = {handle.path for handle in self._confirmed.values()}
         return sorted(files - base - frozenset().union(*self._files.values()))
+
+
+def check_there(store: ObjectStore, paths: Iterable[str]) -> None:
+    """Raise StorageError unless all that was written is there.
+
+    A copy of the root that was there for a while has its identity: what was written meanwhile went there.
+    """
+    for path in paths:
+        if store.stat(path) is None:
+            raise StorageError(
+                f"{path} was written, and is not there", hint="was another folder in the root's place meanwhile?"
+            )

@@ -225,9 +225,11 @@ class SnapshotTaker:
 
     def _prepare(self, action: TakeSnapshot, uid: VertexUid, sink: SinkCommitter) -> Acknowledged:
         self._points.reach("before-prepare", action.checkpoint)
-        sink.prepare(action.staged.get(uid, ()))
+        given = action.staged.get(uid, ())
+        prepared = tuple(dict(handle) for handle in sink.prepare(given, joinable=action.joinable))
         self._points.reach("after-prepare", action.checkpoint)
-        return Acknowledged(checkpoint=action.checkpoint, participant=f"sink {uid}")
+        staged = {uid: prepared} if given else {}
+        return Acknowledged(checkpoint=action.checkpoint, participant=f"sink {uid}", staged=staged)
 
     def _position(self, action: TakeSnapshot, source: VertexUid, book: PositionBook) -> Acknowledged:
         def put(what: str, data: bytes) -> StateHandle:
@@ -315,6 +317,7 @@ class SnapshotTaker:
         with self._lock:
             if action.target not in self._targets:  # to open one may take as long as to write a small file
                 self._targets[action.target] = self._store.elsewhere(action.target)
+                self._targets[action.target].make()
             return self._targets[action.target]
 
     @contextmanager

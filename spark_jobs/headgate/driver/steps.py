@@ -13,6 +13,7 @@ from headgate.driver.setup import LifeSetup
 from headgate.gate.elements import Batch
 from headgate.job.graph import ArrowFunction, ArrowVertex
 from headgate.job.tasks import Port, Task, TaskInput
+from headgate.source.place import Place
 from headgate.state.vertex import StatefulVertex
 from headgate.step.channel_files import ChannelFiles
 from headgate.step.operator_state import states_after
@@ -32,8 +33,13 @@ class Steps:
         """Where the files of written channels are."""
         self._attempts = itertools.count(1)
 
-    def task(self, task: Task, way: TaskInput, cut: Cut, *, finishing: bool = False) -> StepTask:
-        """What the next attempt at the task's element behind `cut` is to do, or its last step in a drain."""
+    def task(
+        self, task: Task, way: TaskInput, cut: Cut, *, origin: Place | None = None, finishing: bool = False
+    ) -> StepTask:
+        """What the next attempt at the task's element behind `cut` is to do, or its last step in a drain.
+
+        `origin`: where its records come from, for what it makes of them.
+        """
         identity = BatchIdentity(
             stream=self._setup.stream,
             generation=self._setup.started.generation,
@@ -58,7 +64,7 @@ class Steps:
                 *(
                     SinkStage(
                         uid=end.producer,
-                        sink=ChannelFiles(str(self._channels)),
+                        sink=ChannelFiles(str(self._channels), origin.encode() if origin is not None else ""),
                         functions=_functions(end.functions),
                     )
                     for end in task.channels

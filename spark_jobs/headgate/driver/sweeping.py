@@ -22,8 +22,7 @@ def leftovers(
     shared files that snapshots need, or None if that is not known.
     """
     paths = StreamPaths(catalogue.stream)
-    known = {ref.folder for ref in catalogue.completed}
-    found = [path for path in _below(store, paths.checkpoints) if path.rsplit("/", 1)[0] not in known]
+    found = [path for path in _below(store, paths.checkpoints) if not _completed(catalogue, path.rsplit("/", 1)[0])]
     found += _unfinished_savepoints(store, catalogue, generation)
     if named is not None:
         found += [path for path in _below(store, paths.shared) if path not in named]
@@ -37,12 +36,13 @@ def _unfinished_savepoints(store: ObjectStore, catalogue: Catalogue, generation:
     of another place, is theirs.
     """
     paths = StreamPaths(catalogue.stream)
-    known = {ref.where.removeprefix(f"{store.url}/") for ref in (*catalogue.completed, *catalogue.restored)}
+    known = {ref.where.removeprefix(f"{store.url}/") for ref in catalogue.restored}
     attempts: dict[str, list[str]] = {}
     for path in _below(store, paths.savepoints):
         folder = "/".join(path.split("/", len(paths.savepoints.split("/")) + 1)[:-1])
-        begun = paths.generation_of_savepoint(folder)
-        if begun is not None and begun < generation and folder not in known:
+        attempt = paths.attempt_of(folder)
+        earlier = attempt is not None and attempt[1] < generation
+        if earlier and folder not in known and not _completed(catalogue, folder):
             attempts.setdefault(folder, []).append(path)
     return [
         path
@@ -50,6 +50,12 @@ def _unfinished_savepoints(store: ObjectStore, catalogue: Catalogue, generation:
         if f"{folder}/{METADATA}" not in files or _lies_where_it_was_written(store, folder, paths)
         for path in files
     ]
+
+
+def _completed(catalogue: Catalogue, folder: str) -> bool:
+    """Whether the log tells of a snapshot there, retired and folded long ago too: somebody may have put it back."""
+    attempt = StreamPaths(catalogue.stream).attempt_of(folder)
+    return attempt is not None and attempt[0] in catalogue.ids_of(attempt[1])
 
 
 def _below(store: ObjectStore, folder: str) -> Iterator[str]:

@@ -22,8 +22,10 @@ def tell(
     outcome: str,
     text: str,
     measures: Measures | None = None,
+    *,
+    slot: int,
 ) -> None:
-    """Put an event into the stream's history; if that fails, into the log only."""
+    """Put an event into the stream's history, behind what `slot` has written; if that fails, into the log only."""
     log.info("%s %s: %s", what, outcome, text)
     event = Event(
         at_ms=clock.wall_ms(),
@@ -33,6 +35,7 @@ def tell(
         generation=generation,
         text=text,
         measures=measures,
+        slot=slot,
     )
     try:
         record_event(store, stream, event)

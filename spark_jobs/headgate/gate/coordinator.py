@@ -10,11 +10,13 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any
 
 from headgate.coordinator.coordinator import Coordinator
 from headgate.coordinator.cut import Cut, least
 from headgate.coordinator.messages import Action, Event, NotifyAborted, SourceEnded, Stored, Trigger
+from headgate.coordinator.newest import Content
 from headgate.coordinator.reasons import CheckpointFailureReason
 from headgate.gate.elements import Barrier, Batch, Data, EndOfInput, Json, Watermark
 from headgate.gate.flow import Ended, Flow, InFlight, Passed, Refused, Run, Told
@@ -79,6 +81,7 @@ class GraphCoordinator(Coordinator):
         """The tasks whose operators have still to finish before a stop, in order."""
         self.through: set[VertexUid] = set()
         """The tasks that have finished because nothing comes to them any more."""
+        self._newest.content = self._content()
 
     # ---- questions
 
@@ -216,7 +219,10 @@ class GraphCoordinator(Coordinator):
         parts = self.tasks[told.task]
         staged = self.output.barrier(told.checkpoint, parts.sinks)
         self._known[told.checkpoint, told.task] = told.watermarks
-        return self._take_part(told.checkpoint, self.cuts[told.task], parts.at_barrier(), staged=staged)
+        joinable = self._is_first(told.checkpoint)
+        return self._take_part(
+            told.checkpoint, self.cuts[told.task], parts.at_barrier(), staged=staged, joinable=joinable
+        )
 
     def _in_flight(self, told: InFlight) -> list[Action]:
         """Where its sources are to be read again from, and what else had not come to it."""
@@ -224,6 +230,7 @@ class GraphCoordinator(Coordinator):
         if known is None:  # it was given up meanwhile
             return []
         in_flight = {str(id): tuple(map(_plain, elements)) for id, elements in told.channels.items()}
+        self.pending[told.checkpoint].watermarks[told.task] = _levels(known)
         return self._take_part(
             told.checkpoint,
             Cut(epoch=0, positions=told.positions),
@@ -231,6 +238,31 @@ class GraphCoordinator(Coordinator):
             in_flight=in_flight,
             watermarks=_levels(known),
         )
+
+    def _content(self) -> Content:
+        """What barriers would find that overtook all that is in flight."""
+        parts = [*self.cuts.values()]
+        found = self.flow.in_flight(self.next_id)
+        parts += [Cut(epoch=0, positions=each.positions) for each in found]
+        held = {id: elements for each in found for id, elements in each.channels.items() if elements}
+        return Content(
+            cut=reduce(Cut.plus, parts, Cut(epoch=0, records=self.cut.records)),
+            in_flight={str(id): tuple(map(_plain, elements)) for id, elements in held.items()},
+            watermarks={task: _levels(gate.watermarks) for task, gate in self.flow.gates.items()},
+        )
+
+    def _would_find(self) -> Content | None:
+        """Where they do not overtake at once, what is on its way has still to come to the tasks."""
+        overtakes = self.options.overtakes_after_ms == 0 and self.flow.exactly_once
+        if not overtakes and not self.is_dry:
+            return None
+        content = self._content()
+        return content if overtakes or not content.in_flight else None
+
+    def _as_of_ms(self) -> int | None:
+        """Barriers that may overtake leave out what a source has handed over and no task is done with."""
+        overtakes = self.options.overtakes_after_ms is not None and self.flow.exactly_once
+        return super()._as_of_ms() if self.is_dry or not overtakes else None
 
     def _take_part(self, checkpoint: CheckpointId, part: Cut, parts: frozenset[str], **what: Any) -> list[Action]:
         pending = self.pending[checkpoint]

@@ -111,6 +111,7 @@ class Flow:
         in_flight: Mapping[ChannelId, Sequence[Data]] | None = None,
     ) -> None:
         self.topology = topology
+        self.exactly_once = exactly_once
         self._consumers = {id: task for task, ids in topology.inputs.items() for id in ids}
         self._sources = {id: source for source, id in topology.sources.items()}
         self._reached = dict(positions)
@@ -209,6 +210,11 @@ class Flow:
         moments = (gate.next_deadline() for gate in self.gates.values())
         return min((moment for moment in moments if moment is not None), default=None)
 
+    def at(self, task: VertexUid, channel: ChannelId) -> Batch | None:
+        """The micro-batch of this channel that the task is at."""
+        element = self._running.get(task)
+        return element if isinstance(element, Batch) and self.gates[task].is_at(channel) else None
+
     def is_running(self, task: VertexUid) -> bool:
         return task in self._running
 
@@ -234,6 +240,13 @@ class Flow:
         for gate in self.gates.values():
             for elements in gate.state.noted.values():
                 yield from (element for element in elements if isinstance(element, Batch))
+
+    def in_flight(self, checkpoint: CheckpointId) -> list[InFlight]:
+        """What the barriers of `checkpoint` would find in flight, if they came now and overtook everything."""
+        return [
+            self._in_flight(task, ChannelState(checkpoint=checkpoint, in_flight=gate.in_flight(checkpoint)))
+            for task, gate in self.gates.items()
+        ]
 
     # ---- how
 

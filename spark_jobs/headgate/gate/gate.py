@@ -140,6 +140,14 @@ class Gate:
         for channel in self.channels.values():
             channel.remove([checkpoint])
 
+    def in_flight(self, checkpoint: CheckpointId) -> dict[ChannelId, tuple[Data, ...]]:
+        """What stands in the inputs before that barrier, and what the task is at: that is not in its state."""
+        held = {id: self.channels[id].overtaken_by(checkpoint) for id in self._open}
+        if self._running is not None:
+            id, element = self._running
+            held[id] = (element, *held.get(id, ()))
+        return held
+
     @property
     def finished(self) -> bool:
         """All inputs have ended, and nothing of them is left."""

@@ -2,7 +2,9 @@
 
 Prints one line of JSON on stdout: {"ok": true, "plan": {...}, "warnings": [...]}, or {"ok": false, "error": ...,
 "traceback": ...}. What the job file itself prints goes to stderr. Ends with 0 or 2. With --graph the plan is what the
-job's graph is cut into, and nothing else is checked.
+job's graph is cut into, and nothing else is checked; with --sinks it is what the sinks hold of a stream now (--whole:
+whether all of their own records are whole, too). With `--settings -` the JSON is read from stdin: everybody on the host
+can read a command line.
 """
 
 from __future__ import annotations
@@ -12,36 +14,56 @@ import contextlib
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from headgate.job.graph_description import describe_graph
-from headgate.job.loading import author_lines, load_job
+from headgate.job.job import Job
+from headgate.job.loading import author_lines, find_neighbours_of, load_job
+from headgate.job.neighbours import check_neighbours
 from headgate.job.plan import describe
 from headgate.job.tasks import GraphPlan, graph_plan
 from headgate.source.files import FilesSource
 from headgate.spark.tuning import spark_settings
+from headgate_contract.codec import to_plain
+from headgate_contract.credentials import masked
 from headgate_contract.durations import Duration
 from headgate_contract.errors import BadConfiguration, HeadgateError
+from headgate_contract.ids import Generation, StreamName
 from headgate_contract.settings import Settings
 
 Verdict = dict[str, Any]
 
 
-def check(path: Path, settings: str = "{}", directory: Path | None = None, *, graph: bool = False) -> Verdict:
+def check(
+    path: Path,
+    settings: str = "{}",
+    directory: Path | None = None,
+    *,
+    graph: bool = False,
+    sinks: str | None = None,
+    whole: bool = False,
+) -> Verdict:
     """The verdict on the job file at `path`, with settings as JSON, run in `directory`. No job makes it raise."""
     path = path.absolute()
     try:
         if directory is not None:
             os.chdir(directory)
+        if sinks is not None:
+            return _sinks(path, StreamName(sinks), whole)
         return (_graph if graph else _check)(path, _read_settings(settings))
     except HeadgateError as error:
         lines = author_lines(error.__cause__ or error, path)
         told = bool(lines) and lines[-1] in str(error)
-        return {"ok": False, "error": str(error), "traceback": "" if told else "\n".join(lines)}
+        return _refusal(str(error), () if told else lines)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the author's code raises is the verdict
-        lines = author_lines(error, path)
-        return {"ok": False, "error": f"{type(error).__name__}: {error}", "traceback": "\n".join(lines)}
+        return _refusal(f"{type(error).__name__}: {error}", author_lines(error, path))
+
+
+def _refusal(error: str, lines: Sequence[str]) -> Verdict:
+    """Goes into the history, too: of the author's lines, what is secret in them is left out."""
+    return {"ok": False, "error": masked(error), "traceback": masked("\n".join(lines))}
 
 
 def _read_settings(text: str) -> Settings:
@@ -54,14 +76,34 @@ def _read_settings(text: str) -> Settings:
     return Settings(given)
 
 
+def _load(path: Path) -> Job:
+    find_neighbours_of(path)
+    check_neighbours(path)  # before it runs: what it would say of a module that is another one leads astray
+    return load_job(path)[0]
+
+
 def _graph(path: Path, settings: Settings) -> Verdict:
-    job, _ = load_job(path)
+    job = _load(path)
     return {"ok": True, "plan": describe_graph(graph_plan(job), settings), "warnings": []}
+
+
+def _sinks(path: Path, stream: StreamName, whole: bool) -> Verdict:
+    """What the job's sinks hold of `stream`; one that cannot be looked at hides no other."""
+    found: dict[str, Any] = {}
+    for end in graph_plan(_load(path)).sinks:
+        uid = end.vertex.storage_uid
+        try:
+            held = end.vertex.sink.committer(stream, uid, Generation(1), "").holdings(whole=whole)
+        except Exception as error:  # noqa: BLE001 - whatever an author's sink raises is told of it
+            found[uid] = {"error": masked(f"{type(error).__name__}: {error}")}
+        else:
+            found[uid] = to_plain(held) if held is not None else {}
+    return {"ok": True, "plan": {"sinks": found}, "warnings": []}
 
 
 def _check(path: Path, settings: Settings) -> Verdict:
     warnings: list[str] = []
-    job, _ = load_job(path)
+    job = _load(path)
     plan = graph_plan(job)
     description = describe(plan, settings)
     spark_settings(settings)
@@ -78,7 +120,8 @@ def _check(path: Path, settings: Settings) -> Verdict:
 
 def _check_columns(plan: GraphPlan, settings: Settings, warnings: list[str]) -> None:
     readers = [(source, *plan.reader(source.uid)) for source in plan.sources]
-    if plan.is_linear and not any(way.transforms or way.time or task.step for _, task, way in readers):
+    declared = any(isinstance(each.source, FilesSource) and each.source.schema for each, _, _ in readers)
+    if plan.is_linear and not declared and not any(way.transforms or way.time or task.step for _, task, way in readers):
         return
     if os.environ.get("HEADGATE_TEST_ENGINE") == "stand-in":
         warnings.append("the columns were not checked: the stand-in runs without Spark")
@@ -122,11 +165,21 @@ def main() -> int:
     parser.add_argument("--settings", default="{}")
     parser.add_argument("--directory", type=Path)
     parser.add_argument("--graph", action="store_true")
+    parser.add_argument("--sinks", metavar="STREAM")
+    parser.add_argument("--whole", action="store_true")
     arguments = parser.parse_args()
+    settings = sys.stdin.read() if arguments.settings == "-" else arguments.settings
     verdict_to = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what the job prints, Spark's JVM included
     with contextlib.redirect_stdout(sys.stderr):
-        verdict = check(arguments.job, arguments.settings, arguments.directory, graph=arguments.graph)
+        verdict = check(
+            arguments.job,
+            settings,
+            arguments.directory,
+            graph=arguments.graph,
+            sinks=arguments.sinks,
+            whole=arguments.whole,
+        )
     with verdict_to:
         verdict_to.write(json.dumps(verdict, default=str) + "\n")
     return 0 if verdict["ok"] else 2

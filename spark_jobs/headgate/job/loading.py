@@ -35,10 +35,7 @@ def load_job(path: Path, sha256: str | None = None) -> tuple[Job, ModuleType]:
             f"the job file {path} has changed since it was deployed",
             hint=f"deploy it again: `headgate deploy STREAM {path}`",
         )
-    folder = str(path.parent.absolute())
-    os.environ[JOB_FOLDER] = folder
-    if folder not in sys.path:
-        sys.path.append(folder)
+    find_neighbours_of(path)
     name = "headgate_job_" + re.sub(r"\W", "_", path.stem)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.origin is None:
@@ -57,6 +54,14 @@ def load_job(path: Path, sha256: str | None = None) -> tuple[Job, ModuleType]:
         found = "no headgate.Job" if not jobs else f"{len(jobs)} jobs ({', '.join(job.name for job in jobs.values())})"
         raise JobInvalid(f"{path} holds {found} at its top level", hint="write exactly one: job = headgate.Job(...)")
     return next(iter(jobs.values())), module
+
+
+def find_neighbours_of(path: Path) -> None:
+    """Have the job file's neighbours found, behind everything else: they hide nothing of Python's or a library's."""
+    folder = str(path.parent.absolute())
+    os.environ[JOB_FOLDER] = folder
+    if folder not in sys.path:
+        sys.path.append(folder)
 
 
 def shortened(error: BaseException, path: Path) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from headgate_contract.catalogue import Catalogue
 from headgate_contract.errors import HeadgateError, SnapshotDamaged
 from headgate_contract.fitting import renamed
 from headgate_contract.ids import CheckpointId, VertexUid
+from headgate_contract.records import Deployed
 from headgate_contract.snapshot import CommittableGroup, SnapshotMetadata, SnapshotRef
 from headgate_contract.store import ObjectStore
 
@@ -23,9 +24,13 @@ log = logging.getLogger(__name__)
 class SinkHistory:
     """What the sinks must know of the stream's life so far."""
 
-    lineage: frozenset[CheckpointId]
+    lineage: Set[CheckpointId]
     carried: tuple[CommittableGroup, ...]
     abandoned: tuple[CommittableGroup, ...]
+    repaired: bool = False
+    """Whether the log was repaired just before: what it says of its groups counts, whoever has published others."""
+    earlier: tuple[CommittableGroup, ...] = ()
+    """What other retained snapshots say of groups that belong to this history."""
     all_known: bool = True
     """Whether nothing else may be carried by a snapshot that can be restored again."""
 
@@ -57,8 +62,21 @@ def sink_history(
             all_known = all_known and other.name is None
             log.warning("%s cannot be read, and is not needed now: %s", other, error)
             continue
-        others.update({group.id: group for group in groups if group.id not in lineage})
-    return SinkHistory(lineage, carried, tuple(others[id] for id in sorted(others)), all_known)
+        others.update({group.id: group for group in groups})
+    own = {group.id for group in carried}
+    abandoned = tuple(others[id] for id in sorted(others) if id not in lineage)
+    earlier = tuple(others[id] for id in sorted(others) if id in lineage and id not in own)
+    return SinkHistory(lineage, carried, abandoned, catalogue.behind_a_repair, earlier, all_known)
+
+
+def written_before(catalogue: Catalogue, own: Deployed, sink: VertexUid) -> bool:
+    """Whether the generation that completed the newest snapshot wrote to the very target that `sink` has now."""
+    start = catalogue.newest_writer
+    ran = catalogue.deployed_at(start.deployed) if start is not None else None
+    if ran is None or ran.directory != own.directory:  # a relative path may mean another folder
+        return False
+    now = own.plan.get("sinks", {}).get(sink)
+    return now is not None and ran.plan.get("sinks", {}).get(sink) == now
 
 
 def _carries_nothing(catalogue: Catalogue, ref: SnapshotRef) -> bool:
@@ -74,6 +92,9 @@ def begin_sinks(sinks: Mapping[VertexUid, SinkCommitter], history: SinkHistory) 
 def _begin(uid: VertexUid, sink: SinkCommitter, history: SinkHistory) -> BeginReport:
     carried = _groups(uid, history.carried)
     abandoned = _groups(uid, history.abandoned)
+    if history.repaired:
+        shown = {id for id, _ in carried if id in history.lineage}
+        sink.take_over([*abandoned, *_groups(uid, history.earlier), *carried], shown)
     named = frozenset[str]().union(*(staged_names(handles) for _, handles in [*carried, *abandoned]))
     protected = named if history.all_known else None
     return sink.begin(history.lineage, carried, abandoned, protected)

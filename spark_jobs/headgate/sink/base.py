@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -76,6 +76,18 @@ class BeginReport:
     deleted: int = 0
     """Staged things of earlier lives that no snapshot can ask for any more."""
 
+    @property
+    def told(self) -> str:
+        """In words, for the driver's log."""
+        done = {
+            "published": self.committed,
+            "taken back": self.retracted,
+            "shown again": self.reinstated,
+        }
+        parts = [f"{what}: {', '.join(map(str, groups))}" for what, groups in done.items() if groups]
+        parts += [f"{self.deleted} staged files of earlier lives deleted"] if self.deleted else []
+        return "; ".join(parts) or "goes on as it was"
+
 
 class Sink(ABC):
     """A frozen, picklable description that a job's author makes. Making it does no I/O."""
@@ -128,13 +140,49 @@ class SinkWriter(ABC):
         """Drop everything that this writer staged. Also allowed after `finish`, and twice."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkFault:
+    """A record of the sink's own that cannot be read, or is gone."""
+
+    path: str
+    why: str
+    becomes: str
+    """What the first start behind a repair makes of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkHoldings:
+    """What a sink holds of a stream, whoever published it."""
+
+    history: str
+    """Whose it is, as it says itself."""
+    generation: int
+    """The newest that has begun there."""
+    groups: Mapping[int, tuple[str, ...]]
+    """The newest groups, and the staged names that each was made of."""
+    hidden: tuple[int, ...] = ()
+    """Those of them that were taken back: nobody sees them."""
+    staged: tuple[str, ...] = ()
+    """What waits for being published, by its staged names."""
+    faults: tuple[SinkFault, ...] = ()
+
+
 class SinkCommitter(ABC):
     """Makes groups visible and takes them back. A StorageError is worth another try; a SinkFailed is not."""
+
+    def expect(self, published: CheckpointId | None = None) -> None:
+        """An earlier life has written to this very target: raise SinkFailed if nothing there shows that it did.
+
+        `published`: a group of which the log says that it is committed there; SinkDamaged if it is not. Called before
+        anything is made there. A mount that dropped leaves an empty folder, into which the output would go on, and an
+        older copy that is put in its place lacks what was published since. Most sinks have nothing to look for.
+        """
+        return
 
     @abstractmethod
     def begin(
         self,
-        lineage: frozenset[CheckpointId],
+        lineage: Set[CheckpointId],
         carried: Sequence[Group],
         abandoned: Sequence[Group],
         protected: frozenset[str] | None,
@@ -153,8 +201,13 @@ class SinkCommitter(ABC):
         """
 
     @abstractmethod
-    def prepare(self, handles: Sequence[Mapping[str, Any]]) -> None:
-        """Make staged things durable, before the checkpoint that completes them is acked. May be repeated."""
+    def prepare(self, handles: Sequence[Mapping[str, Any]], *, joinable: bool = False) -> Sequence[Mapping[str, Any]]:
+        """Make staged things durable, before the checkpoint that completes them is acked. May be repeated.
+
+        Returns what stands for them in the group from then on: these very handles, or, if they are `joinable`, others
+        with the same output. Those given stay as they are until the group is committed: if the checkpoint comes to
+        nothing, they are given again, with what was staged since.
+        """
 
     @abstractmethod
     def commit(self, group: CheckpointId, handles: Sequence[Mapping[str, Any]]) -> None:
@@ -167,6 +220,23 @@ class SinkCommitter(ABC):
     @abstractmethod
     def discard(self, handles: Sequence[Mapping[str, Any]]) -> None:
         """Drop what a failed attempt staged. Never called for handles of a completed checkpoint."""
+
+    def holdings(self, *, whole: bool = False) -> SinkHoldings | None:
+        """What is there now; None: it keeps nothing that could tell. Changes nothing.
+
+        `whole`: look at every record that it has, however old, for damage.
+        """
+        return None
+
+    def take_over(self, groups: Sequence[Group], shown: Set[CheckpointId] = frozenset()) -> tuple[CheckpointId, ...]:
+        """Behind a repair of the log, before `begin`: what the log says that these groups consist of is true.
+
+        What others have published under their ids is taken back and kept aside, and what of the sink's own records is
+        damaged or gone is made again; of which ids that was. Those that are to be `shown`, and of which files are gone,
+        are shown as far as they are there: the repair gave up the rest. May be repeated, by nobody but the newest
+        generation.
+        """
+        return ()
 
     def aborted(self, checkpoint: CheckpointId) -> None:
         """This snapshot came to nothing, for whatever reason. Most sinks have nothing to do.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, ClassVar, TextIO
 
@@ -117,7 +117,7 @@ class ConsoleCommitter(SinkCommitter):
 
     def begin(
         self,
-        lineage: frozenset[CheckpointId],
+        lineage: Set[CheckpointId],
         carried: Sequence[Group],
         abandoned: Sequence[Group],
         protected: frozenset[str] | None,
@@ -127,8 +127,9 @@ class ConsoleCommitter(SinkCommitter):
             self._print(id, handles, " (perhaps again, after a restart)")
         return BeginReport(committed=tuple(id for id, _ in again))
 
-    def prepare(self, handles: Sequence[Mapping[str, Any]]) -> None:
+    def prepare(self, handles: Sequence[Mapping[str, Any]], *, joinable: bool = False) -> Sequence[Mapping[str, Any]]:
         """The preview is in the handles."""
+        return handles
 
     def commit(self, group: CheckpointId, handles: Sequence[Mapping[str, Any]]) -> None:
         if handles:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -75,7 +75,7 @@ class DiscardCommitter(SinkCommitter):
 
     def begin(
         self,
-        lineage: frozenset[CheckpointId],
+        lineage: Set[CheckpointId],
         carried: Sequence[Group],
         abandoned: Sequence[Group],
         protected: frozenset[str] | None,
@@ -86,8 +86,9 @@ class DiscardCommitter(SinkCommitter):
                 self.commit(id, handles)
         return BeginReport(committed=tuple(committed))
 
-    def prepare(self, handles: Sequence[Mapping[str, Any]]) -> None:
+    def prepare(self, handles: Sequence[Mapping[str, Any]], *, joinable: bool = False) -> Sequence[Mapping[str, Any]]:
         """Nothing was staged."""
+        return handles
 
     def commit(self, group: CheckpointId, handles: Sequence[Mapping[str, Any]]) -> None:
         if any(set(handle) != {"rows"} for handle in handles):

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from headgate.sink.base import Guarantee, Sink, SinkCommitter, SinkTask, SinkWriter
-from headgate_contract.errors import BadConfiguration
+from headgate.sink.files_layout import is_shown
+from headgate_contract.credentials import carries_credentials, masked
+from headgate_contract.errors import BadConfiguration, HeadgateError
 from headgate_contract.ids import Generation, StreamName, VertexUid
 from headgate_contract.restore import Rollback
 from headgate_contract.store import ObjectStore, open_store
@@ -38,6 +41,11 @@ class FilesSink(Sink):
     kind: ClassVar[str] = "files"
 
     def __post_init__(self) -> None:
+        if carries_credentials(self.path):
+            raise BadConfiguration(
+                f"a files sink's URL carries credentials, {masked(self.path)!r}: it is kept and shown in clear",
+                hint="give them in the environment, or as storage_options",
+            )
         _check_choice("format", self.format, FORMATS)
         _check_choice("compression", self.compression, COMPRESSIONS)
         if urlsplit(self.path).scheme not in ("s3", "s3a"):
@@ -64,7 +72,9 @@ class FilesSink(Sink):
         }
 
     def check(self) -> None:
-        self._store().check_writable()
+        with _said_of_the_target():
+            self._store().make()
+            self._store().check_writable()
 
     def writer(self, task: SinkTask) -> SinkWriter:
         from headgate.sink.files_writer import FilesWriter
@@ -74,18 +84,30 @@ class FilesSink(Sink):
     def committer(self, stream: StreamName, sink: VertexUid, generation: Generation, history: str) -> SinkCommitter:
         from headgate.sink.files_committer import FilesCommitter
 
-        return FilesCommitter(self._store(), stream, sink, generation, history, threads=THREADS)
+        return FilesCommitter(
+            self._store(), stream, sink, generation, history, threads=THREADS, compression=self.compression
+        )
 
     def _store(self) -> ObjectStore:
         """A process opens a target once: to connect to S3 takes longer than to write a small batch."""
         options = json.dumps(dict(self.storage_options), sort_keys=True, default=repr)
         key = (self._resolved(), options, os.getpid())
         if key not in _STORES:
-            _STORES[key] = open_store(self._resolved(), self.storage_options)
+            _STORES[key] = open_store(self._resolved(), self.storage_options, shown=is_shown)
         return _STORES[key]
 
     def _resolved(self) -> str:
         return self.path if "://" in self.path else str(Path(self.path).expanduser().absolute())
+
+
+@contextmanager
+def _said_of_the_target() -> Iterator[None]:
+    """A store speaks of its root; a sink's is the folder that it writes into, and the storage root is well."""
+    try:
+        yield
+    except HeadgateError as error:
+        what = error.what.replace("the root ", "the sink's target ", 1)
+        raise type(error)(what, hint=error.hint.replace("another root", "another folder for the sink")) from error
 
 
 def files(

@@ -8,38 +8,28 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
-from headgate.sink.base import BeginReport, Group, SinkCommitter, not_made_by, staged_names
-from headgate.sink.files_layout import PUBLISHED, Manifest, SinkFile, SinkLayout, file_of
-from headgate.sink.files_lives import Life, Lives, fenced, foreign, next_life
-from headgate_contract import wire
+from headgate.sink.base import BeginReport, Group, SinkCommitter, SinkHoldings, not_made_by, staged_names
+from headgate.sink.files_errors import damaged, fenced, foreign, lost, missing, phantom, way_out
+from headgate.sink.files_groups import Groups, Seen
+from headgate.sink.files_holdings import holdings, take_over
+from headgate.sink.files_joining import FilesJoiner
+from headgate.sink.files_layout import PUBLISHED, Manifest, SinkFile, SinkLayout, file_of, handle_of
+from headgate.sink.files_lives import UNBORN, Life, Lives, next_life
+from headgate.sink.files_survey import moved_on, untold
+from headgate_contract.anchored import AnchoredStore
 from headgate_contract.errors import CorruptObject, ObjectMissing, SinkFailed
+from headgate_contract.id_ranges import ranges_of
 from headgate_contract.ids import CheckpointId, Generation, StreamName, VertexUid
 from headgate_contract.store import ObjectStore
 
-T = TypeVar("T")
-R = TypeVar("R")
 Handles = Sequence[Mapping[str, Any]]
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """What a listing found of this sink, and where."""
-
-    lengths: Mapping[str, int]
-    manifests: frozenset[CheckpointId]
-    placed: frozenset[tuple[CheckpointId, int]]
-    """Groups of which a visible or retracted file exists, by name; perhaps another sink's."""
-    staged: Mapping[str, int]
-    """Staged files, and the generation that each is of."""
 
 
 @dataclass(slots=True)
@@ -72,16 +62,33 @@ class FilesCommitter(SinkCommitter):
         history: str,
         *,
         threads: int = 1,
+        compression: str = "snappy",
     ) -> None:
         self._store = store
+        """From the beginning of a life on it is believed only while the record of that life is there, or what it
+        published last."""
+        self._anchored: AnchoredStore | None = None
         self._layout = SinkLayout(stream, sink)
         self._generation = generation
         self._lives = Lives(store, self._layout, generation, history)
-        self._threads = threads
+        self._groups = Groups(store, self._layout, threads)
+        self._compression = compression
+        self._joiner = FilesJoiner(store, compression, threads)
+
+    def expect(self, published: CheckpointId | None = None) -> None:
+        if not self._lives.has_begun() and not self._store.list(self._layout.manifests):
+            raise SinkFailed(
+                f"the target {self._store.url} of sink {self._layout.sink} has no record of stream "
+                f"{self._layout.stream}, which has written there before",
+                hint="is its storage mounted, and is it the same? If the output was removed on purpose, give the sink "
+                f"another path, or `headgate start {self._layout.stream} --fresh`",
+            )
+        if published is not None and self._store.stat(self._layout.manifest(published)) is None:
+            raise lost(self._store, self._layout, published)
 
     def begin(
         self,
-        lineage: frozenset[CheckpointId],
+        lineage: Set[CheckpointId],
         carried: Sequence[Group],
         abandoned: Sequence[Group],
         protected: frozenset[str] | None,
@@ -95,7 +102,7 @@ class FilesCommitter(SinkCommitter):
         while True:
             plan = self._begin(lineage, groups, wanted, kept)
             done.add(plan)
-            outcomes = self._each(self._store.delete, plan.delete)
+            outcomes = self._groups.each(self._store.delete, plan.delete)
             deleted += sum(outcomes)
             if all(outcomes):
                 break  # else somebody moved a file between the look and the deletion: it may be visible now
@@ -106,9 +113,13 @@ class FilesCommitter(SinkCommitter):
             deleted=deleted,
         )
 
-    def prepare(self, handles: Handles) -> None:
+    def prepare(self, handles: Handles, *, joinable: bool = False) -> Handles:
+        files = [self._file(handle) for handle in handles]
         with self._fenced_before_failed():
-            self._each(self._make_durable, [self._file(handle) for handle in handles])
+            self._groups.each(self._check_staged, files)
+            prepared = self._joiner.join(files) if joinable else files
+            self._groups.each(self._make_durable, [file.staged for file in prepared])
+        return handles if prepared == files else [handle_of(file, self._store.url) for file in prepared]
 
     def commit(self, group: CheckpointId, handles: Handles) -> None:
         if not handles:
@@ -116,17 +127,32 @@ class FilesCommitter(SinkCommitter):
         manifest = self._manifest(group, handles)
         life = self._lives.newest()
         self._refuse_hidden(life, manifest)
-        self._claim(manifest)
+        self._anchor(group, self._claim(manifest))
+        self._joiner.complete(manifest.files)
         self._refuse_hidden(self._settle(manifest, life), manifest)
+        self._joiner.committed(manifest.files)
+
+    def _anchor(self, group: CheckpointId, manifest: bytes) -> None:
+        """Believe the target, from now on, only while this group is there: an older copy put in its place lacks it."""
+        if self._anchored is not None:
+            path = self._layout.manifest(group)
+            self._anchored.move_anchor(path, self._lives.judge_of(path, manifest))
 
     def discard(self, handles: Handles) -> None:
-        self._each(self._store.delete, [self._file(handle).staged for handle in handles])
+        self._groups.each(self._store.delete, [self._file(handle).staged for handle in handles])
+
+    def holdings(self, *, whole: bool = False) -> SinkHoldings | None:
+        return holdings(self._groups, self._lives, whole=whole)
+
+    def take_over(self, groups: Sequence[Group], shown: Set[CheckpointId] = frozenset()) -> tuple[CheckpointId, ...]:
+        given = [self._manifest(id, handles) for id, handles in groups]
+        return take_over(self._groups, self._lives, self._generation, given, shown)
 
     # ------------------------------------------------------------------ the start of a life
 
     def _begin(
         self,
-        lineage: frozenset[CheckpointId],
+        lineage: Set[CheckpointId],
         groups: Mapping[CheckpointId, Manifest],
         wanted: set[CheckpointId],
         kept: frozenset[str] | None,
@@ -136,11 +162,14 @@ class FilesCommitter(SinkCommitter):
 
         def decide(last: Life) -> Life:
             nonlocal plan
-            seen = self._look()
-            known = max([*lineage, *groups, *seen.manifests], default=0)
+            seen = self._groups.look()
+            if seen.unrecorded - groups.keys():
+                seen = self._groups.look()  # a frozen driver may have published one while this listed it
+            known = max([ranges_of(lineage).highest, *groups, *seen.manifests])
             life = next_life(last, self._generation, lineage, known)
             with self._fenced_before_failed():
                 self._refuse_unknown_history(last, lineage, seen)
+                self._refuse_broken(last, seen, groups)
                 plan = self._plan(last, life, seen, groups, wanted)
             plan.delete = [
                 path
@@ -150,37 +179,26 @@ class FilesCommitter(SinkCommitter):
             return life
 
         life = self._lives.begin(decide)
+        self._store = self._anchored = self._lives.anchored()
+        self._groups = replace(self._groups, store=self._store)
+        self._joiner = FilesJoiner(self._store, self._compression, self._groups.threads)
+        self._store.make_folder(self._layout.staged)
         for manifest in plan.claim:
             self._claim(manifest)
         for manifest in (*plan.hide, *plan.show):
             newest = self._settle(manifest, life)
             if newest.generation > self._generation:
-                raise fenced(self._layout, newest, self._generation, "has begun")
+                raise fenced(self._layout, newest.generation, self._generation, "has begun")
         return plan
 
-    def _look(self) -> _Seen:
-        """List hidden files before visible ones: what somebody publishes meanwhile is then seen at least once."""
-        hidden = self._store.list(self._layout.folder)
-        visible = [info for info in self._store.list("") if "/" not in info.path]
-        found = {info.path: info.length for info in (*hidden, *visible)}
-        manifests = (self._layout.manifest_of(path) for path in found)
-        placed = (self._layout.place_of(path) for path in found)
-        staged = {path: self._layout.staged_by(path) for path in found}
-        return _Seen(
-            lengths=found,
-            manifests=frozenset(group for group in manifests if group is not None),
-            placed=frozenset(at for at in placed if at is not None),
-            staged={path: generation for path, generation in staged.items() if generation is not None},
-        )
-
     def _plan(
-        self, last: Life, life: Life, seen: _Seen, groups: Mapping[CheckpointId, Manifest], wanted: set[CheckpointId]
+        self, last: Life, life: Life, seen: Seen, groups: Mapping[CheckpointId, Manifest], wanted: set[CheckpointId]
     ) -> _Plan:
         plan = _Plan()
         moved = {id for id in seen.manifests if last.place(id) != life.place(id)}
         doubtful = {id for id, place in seen.placed if id in seen.manifests and place != life.place(id)}
         for id in sorted({*groups, *moved, *doubtful}):
-            stored = self._stored(id) if id in seen.manifests else None
+            stored = self._groups.stored(id) if id in seen.manifests else None
             given = groups.get(id)
             if stored is not None and given is not None:
                 self._compare(stored, given)
@@ -201,19 +219,33 @@ class FilesCommitter(SinkCommitter):
             plan.claim += [manifest] if stored is None else []
         return plan
 
-    def _is_astray(self, manifest: Manifest, place: int, seen: _Seen) -> bool:
+    def _is_astray(self, manifest: Manifest, place: int, seen: Seen) -> bool:
         """Whether a visible or retracted file of the group lies elsewhere than at its `place`."""
         others = {at for id, at in seen.placed if id == manifest.group and at != place}
         return any(
             self._layout.place(manifest.group, file, at) in seen.lengths for at in others for file in manifest.files
         )
 
-    def _refuse_unknown_history(self, last: Life, lineage: frozenset[CheckpointId], seen: _Seen) -> None:
+    def _refuse_unknown_history(self, last: Life, lineage: Set[CheckpointId], seen: Seen) -> None:
         """A folder that does not say whose it is may be taken over only by a life that stands on groups in it."""
         if not last.history and seen.manifests and not lineage & seen.manifests:
-            raise self._foreign(self._stored(max(seen.manifests)))
+            raise self._foreign(self._groups.stored(max(seen.manifests)))
 
-    def _check_present(self, manifest: Manifest, place: int, seen: _Seen) -> None:
+    def _refuse_broken(self, last: Life, seen: Seen, groups: Mapping[CheckpointId, Manifest]) -> None:
+        """Raise SinkDamaged, before anything is changed, if a record is gone and output might be shown twice."""
+        if last is UNBORN and seen.manifests:
+            raise damaged(self._layout, f"there is no record in {self._store.url}/{self._layout.lives}")
+        gone = sorted(seen.unrecorded - groups.keys())
+        if gone:
+            more = f", and those of {len(gone) - 1} other groups" if len(gone) > 1 else ""
+            raise damaged(self._layout, f"{self._store.url}/{self._layout.manifest(gone[0])} is gone{more}")
+        farther = {id for id, place in seen.placed if id in seen.manifests and last.place(id) < place}
+        stored = {id: self._groups.stored(id) for id in farther}
+        why = untold(last, moved_on(self._groups, seen, last, stored))
+        if why:
+            raise damaged(self._layout, why)
+
+    def _check_present(self, manifest: Manifest, place: int, seen: Seen) -> None:
         """Raise SinkFailed, before anything is changed, if a file that has to become visible is gone or torn."""
         if place == PUBLISHED and self._layout.published(manifest.group) in seen.lengths:
             return
@@ -223,24 +255,22 @@ class FilesCommitter(SinkCommitter):
             if not lengths:
                 lengths = [info.length for info in map(self._store.stat, names) if info is not None]
             if not lengths:
-                raise self._missing(manifest, [file])
+                raise missing(self._store, self._layout, manifest, [file])
             if file.bytes not in lengths:
                 raise SinkFailed(
                     f"file {file.staged} of group {manifest.group} on {self._store.url} has {lengths[0]} bytes, "
                     f"{file.bytes} were staged",
-                    hint=self._way_out(manifest.group),
+                    hint=way_out(self._layout, manifest.group),
                 )
 
     # ------------------------------------------------------------------ one group
 
-    def _is_late(self, life: Life, manifest: Manifest) -> bool:
-        """Whether a frozen driver publishes a group that nobody had told `life` of."""
-        return manifest.group > life.known and manifest.generation < life.generation
-
     def _refuse_hidden(self, life: Life, manifest: Manifest) -> None:
-        """Raise Fenced if the group does not count: it was gone back behind, or came too late to be known."""
-        if self._is_late(life, manifest) or life.place(manifest.group) % 2 == 0:
-            raise fenced(self._layout, life, self._generation, f"has gone back behind group {manifest.group}")
+        """Raise Fenced if the group does not count."""
+        if life.hides(manifest):
+            raise fenced(
+                self._layout, life.generation, self._generation, f"has gone back behind group {manifest.group}"
+            )
 
     def _settle(self, manifest: Manifest, life: Life) -> Life:
         """Move the group's files to where they belong, until no newer life has begun meanwhile; the newest life."""
@@ -249,53 +279,33 @@ class FilesCommitter(SinkCommitter):
             place = life.place(manifest.group)
             if place == PUBLISHED and self._store.stat(published) is not None:
                 return self._lives.newest()
-            found = self._each(partial(self._move, manifest.group, place), manifest.files)
+            found = self._groups.move(manifest, place)
             newest = self._lives.newest()
             if newest == life:
                 break
             life = newest
-            if self._is_late(life, manifest):
-                self._each(partial(self._move, manifest.group, PUBLISHED + 1), manifest.files)
+            if life.is_late(manifest):
+                self._groups.move(manifest, PUBLISHED + 1)
                 self._refuse_hidden(life, manifest)
-        missing = [file for file, there in zip(manifest.files, found, strict=True) if not there]
-        if missing and place % 2 == 1:
-            raise self._missing(manifest, missing)
-        for file in missing:
+        gone = [file for file, there in zip(manifest.files, found, strict=True) if not there]
+        if gone and place % 2 == 1:
+            raise missing(self._store, self._layout, manifest, gone)
+        for file in gone:
             _log.warning("%s of group %s was gone when it was to be retracted", file.staged, manifest.group)
         if place == PUBLISHED:
             self._store.create(published, f"{uuid.uuid4().hex}\n".encode())
         return life
 
-    def _move(self, group: CheckpointId, place: int, file: SinkFile) -> bool:
-        """Move `file` to its `place` from whichever earlier one it is at, lowest first; False if it is nowhere there.
-
-        A store without a rename leaves a file at two places when it is broken off between copy and delete: therefore
-        all earlier places are tried, not only up to the first hit.
-        """
-        target = self._layout.place(group, file, place)
-        there = False
-        for earlier in range(place):
-            try:
-                self._store.move(self._layout.place(group, file, earlier), target)
-            except ObjectMissing:
-                continue  # it is not at this place and not yet at the target: it may be at the next
-            there = True
-        return there or self._store.stat(target) is not None
-
-    def _claim(self, manifest: Manifest) -> None:
-        """Create the manifest, or find that the very same is there."""
-        data = wire.encode("manifest", replace(manifest, writer=uuid.uuid4().hex))
-        if not self._store.create(self._layout.manifest(manifest.group), data):
-            self._compare(self._stored(manifest.group), manifest)
+    def _claim(self, manifest: Manifest) -> bytes:
+        """Create the manifest, or find that the very same is there; its bytes."""
+        data = self._groups.claim(manifest)
+        if data is None:
+            self._compare(self._groups.stored(manifest.group), manifest)
+        return data or self._store.read(self._layout.manifest(manifest.group))
 
     def _compare(self, stored: Manifest, given: Manifest) -> None:
-        if stored.files != given.files:
+        if not self._groups.same(stored, given):
             raise self._foreign(stored)
-
-    def _stored(self, group: CheckpointId) -> Manifest:
-        path = self._layout.manifest(group)
-        manifest: Manifest = wire.decode("manifest", self._store.read(path), Manifest, f"{self._store.url}/{path}")
-        return manifest
 
     def _manifest(self, group: CheckpointId, handles: Handles) -> Manifest:
         files = {file.staged: file for file in map(self._file, handles)}
@@ -303,9 +313,9 @@ class FilesCommitter(SinkCommitter):
         if len(names) < len(files):
             raise SinkFailed(
                 f"two files of group {group} of sink {self._layout.sink} would get the same name",
-                hint=self._way_out(group),
+                hint=way_out(self._layout, group),
             )
-        generation = max(file.generation for file in files.values())
+        generation = max((file.generation for file in files.values()), default=self._generation)
         return Manifest(group, generation, tuple(files[name] for name in sorted(files)))
 
     def _file(self, handle: Mapping[str, Any]) -> SinkFile:
@@ -314,22 +324,23 @@ class FilesCommitter(SinkCommitter):
         except CorruptObject as error:
             raise not_made_by(self._layout.sink) from error
 
-    def _make_durable(self, file: SinkFile) -> None:
+    def _check_staged(self, file: SinkFile) -> None:
         found = self._store.stat(file.staged)
+        if found is None and self._joiner.is_complete(file.staged):
+            return  # an earlier snapshot has completed with it since this one's barrier
         if found is None or found.length != file.bytes:
             raise SinkFailed(
                 f"the staged file {file.staged} on {self._store.url} "
                 + ("is gone" if found is None else f"has {found.length} bytes, {file.bytes} were written"),
                 hint="the driver and the tasks must see the same target; did something else clean up below it?",
             )
-        self._store.sync(file.staged)
 
-    def _each(self, action: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        todo = list(items)
-        if self._threads == 1 or len(todo) < 2:
-            return [action(item) for item in todo]
-        with ThreadPoolExecutor(min(self._threads, len(todo)), thread_name_prefix="headgate-sink") as pool:
-            return list(pool.map(action, todo))
+    def _make_durable(self, staged: str) -> None:
+        try:
+            self._store.sync(staged)
+        except ObjectMissing:
+            if not self._joiner.is_complete(staged):
+                raise
 
     # ------------------------------------------------------------------ errors
 
@@ -342,22 +353,8 @@ class FilesCommitter(SinkCommitter):
             self._lives.check_newest()
             raise
 
-    def _missing(self, manifest: Manifest, files: Sequence[SinkFile]) -> SinkFailed:
-        visible = self._layout.place(manifest.group, files[0], PUBLISHED)
-        return SinkFailed(
-            f"sink {self._layout.sink} of stream {self._layout.stream} cannot publish group {manifest.group}: "
-            f"{len(files)} of its {len(manifest.files)} files {'is' if len(files) == 1 else 'are'} missing on "
-            f"{self._store.url} (first: {files[0].staged}, to be {visible}, {files[0].rows} rows)",
-            hint=self._way_out(manifest.group),
-        )
-
     def _foreign(self, stored: Manifest) -> SinkFailed:
         name = self._layout.manifest(stored.group)
         what = f"{name} holds other files than group {stored.group} of this stream has: it was written by"
-        return foreign(self._store, self._layout, what, stored.generation)
-
-    def _way_out(self, group: CheckpointId) -> str:
-        return (
-            f"bring it back (did the sink's path change?), or restore a snapshot older than {group}, whose records are "
-            f"then replayed: `headgate snapshots {self._layout.stream}` lists them"
-        )
+        say = phantom if self._lives.newest().history else foreign
+        return say(self._store, self._layout, what, stored.generation)

@@ -9,10 +9,11 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from headgate.sink.json_lines import JsonLines
-from headgate_contract.errors import SinkFailed
+from headgate_contract.errors import RecordFailed, SinkFailed
 
 ROW_GROUP = 1 << 18
-"""Rows that are gathered before a Parquet row group is written."""
+ROW_GROUP_BYTES = 64 << 20
+"""Rows, and bytes in memory, that are gathered before a Parquet row group is written."""
 
 
 class DataFile(ABC):
@@ -44,12 +45,13 @@ class ParquetFile(DataFile):
 
         self._file: Any = pq.ParquetWriter(path, schema, compression=compression)
         self._pending: list[pa.RecordBatch] = []
-        self._rows = 0
+        self._rows = self._bytes = 0
 
     def write(self, rows: pa.RecordBatch) -> None:
         self._pending.append(rows)
         self._rows += rows.num_rows
-        if self._rows >= ROW_GROUP:
+        self._bytes += rows.nbytes
+        if self._rows >= ROW_GROUP or self._bytes >= ROW_GROUP_BYTES:
             self._flush()
 
     def close(self) -> None:
@@ -58,7 +60,8 @@ class ParquetFile(DataFile):
         self._file.close()
 
     def _flush(self) -> None:
-        pending, self._pending, self._rows = self._pending, [], 0
+        pending, self._pending = self._pending, []
+        self._rows = self._bytes = 0
         self._file.write_table(pa.Table.from_batches(pending, self.schema))
 
 
@@ -73,6 +76,7 @@ class JsonFile(DataFile):
         self._file = path.open("w", encoding="utf-8", newline="\n")
 
     def write(self, rows: pa.RecordBatch) -> None:
+        refuse_other_text(rows, "JSON")
         self._file.writelines(self._lines.encode(rows))
 
     def close(self) -> None:
@@ -97,10 +101,25 @@ class CsvFile(DataFile):
         self._file: Any = pc.CSVWriter(path, schema)
 
     def write(self, rows: pa.RecordBatch) -> None:
+        refuse_other_text(rows, "CSV")
         self._file.write_batch(rows)
 
     def close(self) -> None:
         self._file.close()
+
+
+def refuse_other_text(rows: pa.RecordBatch, format: str) -> None:
+    """Spark takes any bytes for text. Raises RecordFailed, naming the column, for what no reader could decode."""
+    for field, column in zip(rows.schema, rows.columns, strict=True):
+        if pa.types.is_primitive(field.type):
+            continue
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise RecordFailed(
+                f"column {field.name!r} has text that is no UTF-8, of which {format} files are made ({error})",
+                hint="mend it with F.make_valid_utf8, or filter by F.is_valid_utf8, in a transform",
+            ) from error
 
 
 FORMATS: dict[str, type[DataFile]] = {kind.format: kind for kind in (ParquetFile, JsonFile, CsvFile)}

@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from headgate.sink.files_layout import PUBLISHED, SinkLayout
-from headgate_contract.errors import Fenced, SinkFailed, SlotTaken
+from headgate.sink.files_errors import damaged, fenced, foreign
+from headgate.sink.files_layout import PUBLISHED, Manifest, SinkLayout
+from headgate_contract import wire
+from headgate_contract.anchored import AnchoredStore
+from headgate_contract.errors import CorruptObject, NewerVersion, OlderVersion, SinkFailed, SlotTaken
+from headgate_contract.id_ranges import ranges_of
 from headgate_contract.ids import CheckpointId, Generation, SlotNumber
 from headgate_contract.log import ExclusiveLog
-from headgate_contract.paths import number_of
+from headgate_contract.paths import number_of, numbered
 from headgate_contract.store import ObjectStore
 
 
@@ -47,6 +52,24 @@ class Life:
         at = bisect_right(self.moved, int(group), key=lambda span: span.first)
         return self.moved[at - 1].place if at and group <= self.moved[at - 1].last else PUBLISHED
 
+    def is_late(self, manifest: Manifest) -> bool:
+        """Whether a frozen driver published the group, of which nobody had told this life."""
+        return manifest.group > self.known and manifest.generation < self.generation
+
+    def hides(self, manifest: Manifest) -> bool:
+        """Whether the group does not count: it was gone back behind, or came too late to be known."""
+        return self.is_late(manifest) or self.place(manifest.group) % 2 == 0
+
+
+@dataclass(frozen=True, slots=True)
+class LifeFault:
+    """The newest record of a life, which cannot be read."""
+
+    path: str
+    why: str
+    own: bytes | None
+    """Its own bytes, if its checksum proves them."""
+
 
 UNBORN = Life(Generation(1), 0, ())
 """What holds before the first life has begun."""
@@ -55,7 +78,7 @@ UNBORN = Life(Generation(1), 0, ())
 def next_life(last: Life, generation: Generation, lineage: Iterable[CheckpointId], known: int) -> Life:
     """The life that follows `last` and stands on `lineage`, where `known` is the highest id that there is."""
     known = max(known, last.known)
-    visible = _runs(sorted(id for id in lineage if id <= known))
+    visible = [(span.first, span.last) for span in ranges_of(lineage).up_to(known).spans]
     starts = {1, known + 1}
     for first, end in visible:
         starts |= {first, end + 1}
@@ -73,15 +96,15 @@ def next_life(last: Life, generation: Generation, lineage: Iterable[CheckpointId
     return Life(generation, known, tuple(span for span in spans if span.place != PUBLISHED), last.history)
 
 
-def _runs(ids: list[CheckpointId]) -> list[tuple[int, int]]:
-    """Sorted ids as runs without a gap."""
-    runs: list[tuple[int, int]] = []
-    for id in ids:
-        if runs and id <= runs[-1][1] + 1:
-            runs[-1] = (runs[-1][0], int(id))
+def life_of(generation: Generation, known: int, places: Mapping[CheckpointId, int]) -> Life:
+    """The life in which each group is at its one of `places`."""
+    spans: list[Span] = []
+    for id in sorted(places):
+        if spans and spans[-1].last == id - 1:
+            _extend(spans, Span(id, id, places[id]))
         else:
-            runs.append((int(id), int(id)))
-    return runs
+            spans.append(Span(id, id, places[id]))
+    return Life(generation, known, tuple(span for span in spans if span.place != PUBLISHED))
 
 
 def _extend(spans: list[Span], span: Span) -> None:
@@ -104,26 +127,106 @@ class Lives:
         self._newest: SlotNumber | None = None
         self._looked = False
 
+    def has_begun(self) -> bool:
+        """Whether there is a record of any life, whatever it says."""
+        return bool(self._numbers())
+
+    def anchored(self) -> AnchoredStore:
+        """The target, as long as the newest life's record is there."""
+        assert self._newest is not None, "a life has begun"
+        path = numbered(self._layout.lives, self._newest)
+        return AnchoredStore(self._store, path, self.judge_of(path, self._store.read(path)))
+
+    def judge_of(self, path: str, record: bytes) -> Callable[[bytes | None], None]:
+        """What refuses the target unless `record` is at `path`."""
+
+        def judge(data: bytes | None) -> None:
+            if data != record:
+                raise SinkFailed(
+                    f"the target {self._store.url} of sink {self._layout.sink} is gone, or is another one: "
+                    f"{path} is not there as it was",
+                    hint="is its storage mounted? nothing is published until it is back",
+                )
+
+        return judge
+
     def newest(self) -> Life:
         """The newest life, looked up anew. Raises SinkFailed if it is of another history."""
-        if not self._looked:
-            numbers = [number_of(info.path) for info in self._store.list(self._layout.lives)]
-            self._newest = max((number for number in numbers if number is not None), default=None)
-            self._looked = True
-        while self._log.peek(self._following()) is not None:
-            self._newest = self._following()
-        slot = None if self._newest is None else self._log.peek(self._newest)
-        life = UNBORN if slot is None else slot.record
+        life = self.whosoever()
+        self._check_history(life)
+        return life
+
+    def _check_history(self, life: Life) -> None:
         if life.history not in ("", self._history):
             raise foreign(self._store, self._layout, f"{self._layout.lives} says that it belongs to", life.generation)
-        return life
+
+    def whosoever(self) -> Life:
+        """The newest life, of whichever history."""
+        if not self._looked:
+            self._newest = max(self._numbers(), default=None)
+            self._looked = True
+        try:
+            while self._log.peek(self._following()) is not None:
+                self._newest = self._following()
+            slot = None if self._newest is None else self._log.peek(self._newest)
+        except (NewerVersion, OlderVersion):
+            raise
+        except CorruptObject as error:
+            raise damaged(self._layout, f"{self._store.url}/{error.what}") from error
+        return UNBORN if slot is None else slot.record
+
+    def as_far_as_readable(self) -> tuple[Life, LifeFault | None]:
+        """The newest life that can be read, also one that a single flipped bit hides, and why the newest cannot."""
+        fault: LifeFault | None = None
+        for number in sorted(self._numbers(), reverse=True):
+            path = numbered(self._layout.lives, number)
+            data = self._store.read(path)
+            own = data
+            try:
+                return self._log.decode(data, path), fault
+            except (NewerVersion, OlderVersion):
+                raise
+            except CorruptObject as error:
+                own = wire.mended(data) or b""
+                if fault is None:
+                    fault = LifeFault(path, error.what, own or None)
+            with suppress(CorruptObject):
+                return self._log.decode(own, path), fault
+        return UNBORN, fault
+
+    def go_on_from(self, life: Life, before: Life) -> Life:
+        """Behind a repair: append `life` as the newest, found out from what is left.
+
+        `before`: the newest that can be read. Raises Fenced if somebody else is at work there.
+        """
+        self._check_history(before)
+        self._check_generation(before)
+        newest = max(self._numbers(), default=None)
+        try:
+            slot = self._log.append(newest, replace(life, history=self._history))
+        except SlotTaken:
+            raise fenced(self._layout, life.generation, self._generation, "is at work there, too,") from None
+        self._newest, self._looked = slot.number, True
+        return slot.record
+
+    def forget(self) -> None:
+        """What was read is read again: a repair has put other bytes there."""
+        self._log = ExclusiveLog(self._store, self._layout.lives, "manifest", Life)
+        self._looked = False
+
+    def _numbers(self) -> list[SlotNumber]:
+        numbers = (number_of(info.path) for info in self._store.list(self._layout.lives))
+        return [number for number in numbers if number is not None]
 
     def check_newest(self) -> Life:
         """The newest life. Raises Fenced if a newer generation's is among those that have begun."""
         life = self.newest()
-        if life.generation > self._generation:
-            raise fenced(self._layout, life, self._generation, "has begun")
+        self._check_generation(life)
         return life
+
+    def _check_generation(self, life: Life) -> None:
+        if life.generation > self._generation:
+            raise fenced(self._layout, life.generation, self._generation, "has begun")
 
     def begin(self, decide: Callable[[Life], Life]) -> Life:
         """Append the life that `decide` makes of the newest one, and return it.
@@ -149,20 +252,3 @@ class Lives:
 
     def _following(self) -> SlotNumber:
         return SlotNumber(1) if self._newest is None else self._newest.next()
-
-
-def fenced(layout: SinkLayout, life: Life, generation: Generation, what: str) -> Fenced:
-    return Fenced(
-        f"generation {generation} of stream {layout.stream} may not write to sink {layout.sink}: "
-        f"generation {life.generation} {what}",
-        hint=f"if this is a new stream of that name, give the sink another path, or remove {layout.folder} below it "
-        "together with the files that the former stream published",
-    )
-
-
-def foreign(store: ObjectStore, layout: SinkLayout, what: str, generation: int) -> SinkFailed:
-    return SinkFailed(
-        f"{store.url}/{what} generation {generation} of another history of stream {layout.stream}",
-        hint=f"give the sink another path, or remove {layout.folder} below it together with the files that the former "
-        "stream published",
-    )

@@ -1,6 +1,7 @@
 """The task's half of the file sink: one attempt's rows go to one staged file.
 
-On a local target it is written in place; otherwise to a local temporary file first, which is uploaded at the end.
+On a local target it is written in place, into a folder that the committer has made: no task makes one, since it would
+make it anew below a mount that dropped. Otherwise to a local temporary file first, which is uploaded at the end.
 Nothing is synced here: `prepare` does that once, before the checkpoint is acked, for what is still needed then.
 """
 
@@ -18,9 +19,9 @@ import pyarrow as pa
 from headgate.sink.base import Handle, SinkTask, SinkWriter
 from headgate.sink.files_formats import FORMATS, DataFile
 from headgate.sink.files_layout import SUFFIXES, SinkFile, SinkLayout, handle_of
-from headgate_contract.errors import HeadgateError, SinkFailed
+from headgate_contract.errors import HeadgateError, RecordFailed, SinkFailed, StreamFailed
+from headgate_contract.modes import touch_private
 from headgate_contract.store import ObjectStore
-from headgate_contract.store_local import LocalStore
 
 
 class FilesWriter(SinkWriter):
@@ -44,7 +45,10 @@ class FilesWriter(SinkWriter):
         with self._explained():
             if self._file is None:
                 self._begun = True
-                self._path.parent.mkdir(parents=True, exist_ok=True)
+                if self._store.local is not None:
+                    touch_private(self._path, self._store.local)
+                else:
+                    self._path.parent.mkdir(parents=True, exist_ok=True)
                 self._file = FORMATS[self._format](self._path, rows.schema, self._compression)
             self._file.write(rows)
         self._rows += rows.num_rows
@@ -55,7 +59,7 @@ class FilesWriter(SinkWriter):
         with self._explained():
             self._file.close()
             length = self._path.stat().st_size
-            if not isinstance(self._store, LocalStore):
+            if self._store.local is None:
                 self._store.upload(self._path, self._staged)
                 self._path.unlink()
         file = SinkFile(
@@ -75,14 +79,14 @@ class FilesWriter(SinkWriter):
         if self._file is not None:
             with suppress(OSError, pa.ArrowException):  # it could not be ended, which may be why it goes
                 self._file.close()
-        if not isinstance(self._store, LocalStore):
+        if self._store.local is None:
             self._path.unlink(missing_ok=True)
         self._store.delete(self._staged)
 
     def _local(self) -> Path:
         """Where the rows are written to, on this machine."""
-        if isinstance(self._store, LocalStore):
-            return self._store.root / self._staged
+        if self._store.local is not None:
+            return self._store.local / self._staged
         spark = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]  # scratch of this life: the next one deletes it
         return Path(spark or tempfile.gettempdir()) / f"headgate-{self._staged.rsplit('/', 1)[-1]}"
 
@@ -97,9 +101,16 @@ class FilesWriter(SinkWriter):
                 self.abort()
             raise self._failed(where, error) from error
 
-    def _failed(self, where: str, error: Exception) -> SinkFailed:
+    def _failed(self, where: str, error: Exception) -> StreamFailed:
+        if isinstance(error, RecordFailed):
+            return RecordFailed(f"sink {self._task.sink}: {error.what}", hint=error.hint)
         if isinstance(error, HeadgateError):
             return SinkFailed(f"{where}: {error.what}", hint=error.hint)
+        if isinstance(error, FileNotFoundError):
+            return SinkFailed(
+                f"{where}: its folder is not there",
+                hint="is the target's storage mounted, on the machine of the task as well? nothing is made anew there",
+            )
         if isinstance(error, OSError):
             return SinkFailed(
                 f"{where}: {error.strerror or error}",

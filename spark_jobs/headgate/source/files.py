@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from headgate.source.base import Source
+from headgate_contract.credentials import carries_credentials, masked
 from headgate_contract.errors import JobInvalid
 
 FORMATS = ("text", "json", "csv", "parquet")
@@ -67,8 +68,12 @@ def files(
     A micro-batch takes at most `max_files_per_trigger` files, or files of at most `max_bytes_per_trigger` together, but
     one file at least; say one of the two, or neither for 128 MiB.
     A file must appear whole (write it elsewhere, then rename), keep its content, and stay while a retained snapshot
-    may replay it. `schema` is a DDL string ("id BIGINT, name STRING"); text needs none. A relative path is seen from
-    the folder that the job was deployed in.
+    may replay it. Its name may be any that is UTF-8, and so may the folder's. Never read, and told of in the log
+    and the history, is what is hidden (`.name`, `_name`, `name._COPYING_`), what lies in a subfolder, what is
+    called by bytes that are no UTF-8, and what is no file of records: named pipes, sockets, devices. Subfolders
+    `name=value` are read, and give the column `name`; then only these are. A link is a file of its own. `schema` is
+    a DDL string ("id BIGINT, name STRING"); text needs none. A relative path is seen from the folder that the job
+    was deployed in.
     With `bounded=True` the source ends when it has read what is in the folder when a life of the stream begins. It
     holds up no barrier and no event time from then on, and stays ended in what is restored from a later snapshot. When
     all sources have ended the operators finish, and the stream stops by itself with a last checkpoint.
@@ -77,6 +82,11 @@ def files(
     schema fails the stream; with options={"mode": "PERMISSIVE"} it becomes nulls instead.
     """
     path = str(path)
+    if carries_credentials(path):
+        raise JobInvalid(
+            f"files({masked(path)!r}): the URL carries credentials, and a job's plan is kept and shown in clear",
+            hint="give them in the environment (AWS_*), or in a file that only the driver's user can read",
+        )
     if format not in FORMATS:
         raise JobInvalid(f"files({path!r}): the format {format!r} is not known", hint=f"known are {', '.join(FORMATS)}")
     if format != "text" and not schema:

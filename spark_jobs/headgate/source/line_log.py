@@ -23,7 +23,7 @@ from typing import Any, Self
 
 from headgate_contract import wire
 from headgate_contract.errors import Conflict, Fenced, JobInvalid, ObjectMissing, RestoreRefused, StorageError
-from headgate_contract.store_local import LocalStore
+from headgate_contract.store import ObjectStore
 
 BLOCK = 1 << 16
 _HEADER = re.compile(r"([0-9]{8,})\.json")
@@ -72,15 +72,17 @@ class Span:
 class LineLog:
     """The log of one source of one stream, on a file system that all readers see."""
 
-    def __init__(self, store: LocalStore, folder: str, source: str) -> None:
+    def __init__(self, store: ObjectStore, folder: str, source: str) -> None:
+        assert store.local is not None, "the lines are in files that are appended to"
         self._store = store
+        self._place = store.local / folder
         self._folder = folder
         self.source = source
         """Whose log it is, for errors."""
 
     def lines(self, segment: int) -> Path:
         """The file of a segment's lines."""
-        return self._store.root / self._folder / f"{segment:08d}.lines"
+        return self._place / f"{segment:08d}.lines"
 
     def segments(self) -> list[int]:
         """The numbers of all segments that have a header, in order."""
@@ -89,7 +91,7 @@ class LineLog:
 
     def header(self, segment: int) -> SegmentHeader:
         path = self._path(segment, "json")
-        found: SegmentHeader = wire.decode("segment", self._store.read(path), SegmentHeader, path)
+        found: SegmentHeader = wire.decode("segment", self._store.read(path), SegmentHeader, path, path)
         return found
 
     def begin(self, segment: int, *, resumes: bool) -> SegmentWriter:
@@ -104,7 +106,8 @@ class LineLog:
         if known and known[-1] < segment:
             header = self._following(header, self.header(known[-1]))
         self._store.create(self._path(segment, "lines"), b"")
-        if segment in known or not self._store.create(self._path(segment, "json"), wire.encode("segment", header)):
+        path = self._path(segment, "json")
+        if segment in known or not self._store.create(path, wire.encode("segment", header, path)):
             raise Conflict(f"source {self.source!r}: generation {segment} has begun its segment of the log already")
         return SegmentWriter(self, header)
 
@@ -168,7 +171,7 @@ class LineLog:
     def _refused(self, position: LogPosition, why: str) -> RestoreRefused:
         return RestoreRefused(
             f"source {self.source!r} cannot go on at byte {position.byte} of segment {position.segment}: {why}",
-            hint=f"restore a newer snapshot, or bring {self._store.root / self._folder} back",
+            hint=f"restore a newer snapshot, or bring {self._place} back",
         )
 
     def _path(self, segment: int, suffix: str) -> str:

@@ -7,6 +7,7 @@ import json
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from headgate_contract.errors import SnapshotDamaged
@@ -63,18 +64,19 @@ class InlineBook(PositionBook):
 class FileListBook(PositionBook):
     """For a source whose position is the list of files that it has handed over.
 
-    The list only grows. A snapshot keeps a base (a compressed file of entries, uploaded once and shared by the
-    snapshots after it) and the entries since then inline; the base is written anew when the rest outgrows it, so that
-    the bytes written stay proportional to the entries.
+    The list only grows. A snapshot keeps its newest entries inline, INLINE at most, and the rest in compressed pieces,
+    each uploaded once and shared by the snapshots after it. A new piece takes the pieces before it along that are not
+    at least twice as long: so there are few of them, each entry is written again as often as its piece doubles, and
+    what n entries cost is n log n bytes, however many snapshots there are.
     """
 
-    INLINE = 200
+    INLINE = 100
 
     def __init__(self, name: str, kind: str) -> None:
         super().__init__(name, kind)
         self._entries: list[Json] = []
-        self._base: StateHandle | None = None
-        self._in_base = 0
+        self._pieces: tuple[Piece, ...] = ()
+        """Those of the last confirmed checkpoint."""
         self._lock = threading.Lock()
 
     def note(self, entries: Sequence[Json]) -> int:
@@ -90,32 +92,60 @@ class FileListBook(PositionBook):
     def save(self, position: Json, put: Put, *, self_contained: bool = False) -> SourceState:
         count = int(position.get("count", 0))
         with self._lock:
-            base, in_base = (None, 0) if self_contained else (self._base, self._in_base)
-            anew = in_base > count or count - in_base > max(self.INLINE, in_base // 2)
-            entries = self._entries[0 if anew else in_base : count]
-        if anew:
-            packed = gzip.compress("".join(json.dumps(entry) + "\n" for entry in entries).encode(), mtime=0)
-            base, in_base, entries = put("files", packed), count, []
-        body = {**position, "in_base": in_base, "tail": entries}
-        return SourceState(self.name, self.kind, body, (base,) if base is not None and in_base else ())
+            pieces = () if self_contained or _length(self._pieces) > count else self._pieces
+            if count - _length(pieces) > self.INLINE:
+                kept = _kept(pieces, count)
+                packed, pieces = self._entries[_length(kept) : count], kept
+            else:
+                packed = []
+            tail = [] if packed else self._entries[_length(pieces) : count]
+        if packed:
+            pieces = (*pieces, Piece(put("files", _pack(packed)), len(packed)))
+        body = {**position, "pieces": [piece.count for piece in pieces], "tail": tail}
+        return SourceState(self.name, self.kind, body, tuple(piece.handle for piece in pieces))
 
     def confirm(self, state: SourceState) -> None:
-        if state.files:
-            with self._lock:
-                self._base, self._in_base = state.files[0], int(state.position["in_base"])
+        with self._lock:
+            self._pieces = tuple(map(Piece, state.files, state.position.get("pieces", ())))
 
     def load(self, state: SourceState, get: Get) -> Json:
         position = dict(state.position)
-        tail, in_base = list(position.pop("tail", [])), int(position.pop("in_base", 0))
-        entries: list[Json] = []
-        if state.files:
-            entries = [json.loads(line) for line in gzip.decompress(get(state.files[0])).splitlines()]
-        if len(entries) != in_base or len(entries) + len(tail) != int(position.get("count", 0)):
+        tail, counts = list(position.pop("tail", [])), list(position.pop("pieces", []))
+        packed = [_unpack(get(handle)) for handle in state.files]
+        entries = [entry for piece in packed for entry in piece]
+        if list(map(len, packed)) != counts or len(entries) + len(tail) != int(position.get("count", 0)):
             raise SnapshotDamaged(
                 f"source {self.name}: the snapshot lists {len(entries)} + {len(tail)} files, "
-                f"its position says {position.get('count', 0)}"
+                f"its position says {position.get('count', 0)} of which {counts} are in pieces"
             )
         with self._lock:
             self._entries = entries + tail
-            self._base, self._in_base = None, 0  # a base of another life is not shared: it may be retired
+            self._pieces = ()  # those of another life are not shared: they may be retired
         return position
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A file of so many entries, behind those of the pieces before it."""
+
+    handle: StateHandle
+    count: int
+
+
+def _length(pieces: Sequence[Piece]) -> int:
+    return sum(piece.count for piece in pieces)
+
+
+def _kept(pieces: tuple[Piece, ...], count: int) -> tuple[Piece, ...]:
+    """Which pieces stay as they are when a new one makes the list `count` entries long; it takes along the others."""
+    while pieces and pieces[-1].count < 2 * (count - _length(pieces)):
+        pieces = pieces[:-1]
+    return pieces
+
+
+def _pack(entries: Sequence[Json]) -> bytes:
+    return gzip.compress("".join(json.dumps(entry) + "\n" for entry in entries).encode(), mtime=0)
+
+
+def _unpack(data: bytes) -> list[Json]:
+    return [json.loads(line) for line in gzip.decompress(data).splitlines()]

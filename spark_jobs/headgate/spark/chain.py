@@ -12,11 +12,12 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from headgate.job.graph import EventTime, TransformVertex
 from headgate.job.tasks import Port, Task, TaskInput
+from headgate.spark.failures import failure_of, first_line
 from headgate.spark.stateful import refuse_stateful
 from headgate.step import channel_files
 from headgate.step.operators import HASH
 from headgate.step.task import TIME, StepAck, StepTask, without_rows
-from headgate_contract.errors import BatchFailed, HeadgateError, JobInvalid, SuppressRestarts
+from headgate_contract.errors import HeadgateError, JobInvalid
 from headgate_contract.ids import VertexUid
 from headgate_contract.settings import Settings
 
@@ -27,9 +28,14 @@ Step = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 def before_step(task: Task, way: TaskInput, frame: DataFrame, settings: Settings) -> tuple[DataFrame, pa.Schema]:
     """What comes by `way` as the task's step takes it, and its schema, checked."""
     frame, port = apply_transforms(way.transforms, frame), task.port(way)
-    schema = check_schema(port, frame)
-    if way.time is not None:
-        frame = add_time(way.time, frame)
+    try:
+        schema = check_schema(port, frame)
+        if way.time is not None:
+            frame = add_time(way.time, frame)
+    except JobInvalid as error:
+        if len(task.inputs) == 1:
+            raise
+        raise JobInvalid(f"{error.what}, in what {way.producer!r} gives", hint=error.hint) from error
     return add_key(port, frame, settings["parallelism.default"], settings["pipeline.max-parallelism"]), schema
 
 
@@ -75,7 +81,7 @@ def apply_transforms(transforms: tuple[TransformVertex, ...], frame: DataFrame) 
         except HeadgateError:
             raise
         except Exception as error:
-            raise JobInvalid(f"transform {vertex.uid!r} failed: {_first_line(error)}") from error
+            raise JobInvalid(f"transform {vertex.uid!r} failed: {first_line(error)}") from error
         if not isinstance(frame, DataFrame):
             raise JobInvalid(f"transform {vertex.uid!r} returned {type(frame).__name__}, not a DataFrame")
         refuse_stateful(frame, f"transform {vertex.uid!r}")
@@ -113,7 +119,7 @@ def _refuse_ambiguous(port: Port | None, frame: DataFrame) -> None:
             )
 
 
-def _column(name: str) -> Column:
+def column_of(name: str) -> Column:
     """The column of exactly that name, whatever is in it."""
     return F.col("`" + name.replace("`", "``") + "`")
 
@@ -126,7 +132,7 @@ def add_time(time: EventTime, frame: DataFrame) -> DataFrame:
             f"with_watermark: there is no column {time.column!r} before the step",
             hint=f"keep it in the transforms; there are {', '.join(kinds)}",
         )
-    kind, column = kinds[time.column], _column(time.column)
+    kind, column = kinds[time.column], column_of(time.column)
     if kind != "bigint" and not kind.startswith("timestamp"):
         raise JobInvalid(
             f"with_watermark: the column {time.column!r} is of type {kind}",
@@ -141,8 +147,8 @@ def add_key(port: Port | None, frame: DataFrame, parallelism: int, max_paralleli
         return frame
     needed = port.operator.needed(port.keys)
     own = [TIME] if TIME in frame.columns else []
-    columns = [_column(name) for name in (frame.columns if needed is None else dict.fromkeys([*needed, *own]))]
-    hashed = F.xxhash64(*map(_column, port.keys))
+    columns = [column_of(name) for name in (frame.columns if needed is None else dict.fromkeys([*needed, *own]))]
+    hashed = F.xxhash64(*map(column_of, port.keys))
     frame = frame.select(*columns, hashed.alias(HASH))
     return frame.withColumn(SUBTASK, subtask_of(F.col(HASH), parallelism, max_parallelism))
 
@@ -194,8 +200,7 @@ def _acks(frame: DataFrame, step: Step) -> list[StepAck]:
     try:
         rows = frame.mapInArrow(step, "ack string").collect()
     except Exception as error:
-        what = root_cause(error)
-        raise (SuppressRestarts(what) if what.startswith(SuppressRestarts.__name__) else BatchFailed(what)) from error
+        raise failure_of(error) from error
     return [StepAck.decode(row[0]) for row in rows]
 
 
@@ -206,27 +211,3 @@ def _step(task: StepTask) -> Step:
         yield from worker.step(task, batches)
 
     return step
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
-
-
-_DIED = "Python worker exited unexpectedly"
-
-
-def root_cause(error: BaseException) -> str:
-    """What went wrong in a Python worker or in the JVM, in a line, without Spark's wrapping."""
-    text = str(error)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    marks = [index for index, line in enumerate(lines) if "Traceback (most recent call last)" in line]
-    if marks:
-        for line in lines[marks[-1] + 1 :]:
-            kind, colon, rest = line.partition(":")
-            if colon and not line.startswith("File ") and kind.replace(".", "").replace("_", "").isalnum():
-                return f"{kind.rsplit('.', 1)[-1]}: {rest.strip()}"
-    if _DIED in text:
-        return "a Python worker exited unexpectedly: it crashed, or was killed, for its memory perhaps"
-    caused = [line for line in lines if line.startswith("Caused by:")]
-    return (caused[-1] if caused else _first_line(error))[:2000]

@@ -11,13 +11,14 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from headgate.job.graph import SourceVertex
 from headgate.job.tasks import GraphPlan, Task, TaskInput
 from headgate.source.base import Source
 from headgate.source.files import FilesSource
 from headgate.source.rate import RateSource
 from headgate.source.socket import SocketSource
 from headgate.spark.chain import AlikeColumns, before_step
-from headgate.spark.session import start_session
+from headgate.spark.session import start_session, stop_session
 from headgate.step.operators import ProcessOperator
 from headgate_contract.errors import JobInvalid, LaunchFailed
 from headgate_contract.ids import VertexUid
@@ -48,6 +49,8 @@ def check_columns(plan: GraphPlan, schemas: Mapping[VertexUid, str], settings: S
         spark = {key: value for key, value in settings.spark.items() if not key.startswith("spark.submit.")}
         session = _start(Settings({**spark, "spark.master": "local[1]"}), Path(folder) / "spark")
         try:
+            for vertex in plan.sources:
+                _check_readable(session, vertex, empty)
             alike, written = AlikeColumns(), dict[VertexUid, pa.Schema]()
             for task in plan.tasks:
                 came: pa.Schema | None = None
@@ -65,7 +68,7 @@ def check_columns(plan: GraphPlan, schemas: Mapping[VertexUid, str], settings: S
                 if made is not None:
                     written.update({end.producer: made for end in task.channels if not end.functions})
         finally:
-            session.stop()
+            stop_session(session)
 
 
 def _made(task: Task, came: pa.Schema | None) -> pa.Schema | None:
@@ -91,6 +94,21 @@ def _by_channel(
         if error.__cause__ is None or isinstance(error.__cause__, AnalysisException):
             raise
         return None
+
+
+def _check_readable(session: SparkSession, vertex: SourceVertex, folder: Path) -> None:
+    """Raise JobInvalid if files of this format cannot have these columns, or their options mean nothing to Spark."""
+    source = vertex.source
+    if not isinstance(source, FilesSource) or source.schema is None:
+        return
+    try:
+        session.read.schema(source.schema).format(source.format).options(**source.options).load(folder.as_uri())
+    except Exception as error:
+        line = str(error).strip().splitlines()[0]
+        raise JobInvalid(
+            f"source {vertex.uid!r}: the schema {source.schema!r} is not valid: {line}",
+            hint=f'a schema is DDL, like "id BIGINT, name STRING", of types that {source.format} files can hold',
+        ) from error
 
 
 def _empty(session: SparkSession, source: VertexUid, schema: str, folder: Path) -> DataFrame:

@@ -10,7 +10,6 @@ from pyspark.daemon import manager
 from headgate.job.loading import JOB_FOLDER
 
 if __name__ == "__main__":
-    sys.path[:] = [place for place in sys.path if place not in ("", os.getcwd())]  # what lies there is no library
     if JOB_FOLDER in os.environ:
         sys.path.append(os.environ[JOB_FOLDER])  # the last, unlike PYTHONPATH: it hides nothing of Python's own
     manager()

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headgate.driver.engine import EngineSetup
 from headgate.job.graph import SourceVertex
 from headgate.source.files import FilesSource
-from headgate.source.positions import FileListBook, InlineBook, PositionBook
+from headgate.source.positions import InlineBook, PositionBook
 from headgate.source.rate import RateSource
 from headgate.source.socket import SocketSource
 from headgate_contract.errors import JobInvalid, RestoreRefused, StreamFailed
@@ -38,11 +38,11 @@ class Reader(ABC):
             return
         offset = str(position["offset"])
         batch = max(int(position["batch"]), 1)  # with no batch before it Spark would plan the last one once more
-        _write(folder / "metadata", json.dumps({"id": str(uuid.uuid4())}))
+        write(folder / "metadata", json.dumps({"id": str(uuid.uuid4())}))
         head = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}})
         for number in (batch - 1, batch):
-            _write(folder / "offsets" / str(number), f"v1\n{head}\n{offset}")
-            _write(folder / "commits" / str(number), 'v1\n{"nextBatchWatermarkMs":0}')
+            write(folder / "offsets" / str(number), f"v1\n{head}\n{offset}")
+            write(folder / "commits" / str(number), 'v1\n{"nextBatchWatermarkMs":0}')
 
     def position(self, folder: Path, batch: int) -> Json:
         """S_n right behind micro-batch `batch`; called once for each, in order."""
@@ -50,6 +50,34 @@ class Reader(ABC):
         if len(lines) != 3:
             raise StreamFailed(f"Spark's offset log of batch {batch} has {len(lines)} lines instead of 3")
         return {"batch": batch, "offset": lines[2]}
+
+    def origin(self, folder: Path, batch: int) -> tuple[str, ...]:
+        """What of the source micro-batch `batch` is made of, for people; before its S_n is asked for."""
+        return ()
+
+    def until(self, folder: Path, batch: int) -> str:
+        """Where in the source it ends, for people."""
+        return str(Reader.position(self, folder, batch)["offset"])
+
+    def find_malformed(self, session: SparkSession, origin: tuple[str, ...]) -> str:
+        """The first record of this origin that does not parse, for people; empty if all do."""
+        return ""
+
+    def own_frame(self, session: SparkSession, origin: tuple[str, ...]) -> DataFrame | None:
+        """The micro-batch of this origin as we read it, where Spark's own DataFrame is not to be trusted."""
+        return None
+
+    def frame_of(self, session: SparkSession, origin: tuple[str, ...]) -> DataFrame | None:
+        """The records of this origin, read once more; None if that cannot be done."""
+        return None
+
+    def missing(self) -> str | None:
+        """That what it reads from is not there, for people. May hang with it, and so may `unread`."""
+        return None
+
+    def unread(self) -> str | None:
+        """What nobody has heard of yet of what it never reads. Raises OSError."""
+        return None
 
     def follow(self, earlier: Reader) -> bool:
         """Take over what the reader of the life before, in this process, runs by itself; False if that has ended."""
@@ -60,75 +88,9 @@ class Reader(ABC):
         return
 
 
-def _write(path: Path, text: str) -> None:
+def write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
-
-
-class FilesReader(Reader):
-    """Spark's file source; its position is the list of the files that it has handed over."""
-
-    SEEDED = 9
-    """The number of the seeded entry of Spark's source log: from a lone N.compact Spark derives to compact every N + 1
-    entries, so with the one where a life happened to stand it would do so at each, or never."""
-
-    def __init__(self, source: FilesSource, uid: str) -> None:
-        self._source = source
-        self.book: FileListBook = FileListBook(uid, source.kind)
-        self.bounded = source.bounded
-        self._log = -1
-
-    def load(self, session: SparkSession) -> DataFrame:
-        path = self._source.path
-        if "://" not in path:
-            absolute = Path(path).expanduser().absolute()
-            if not absolute.is_dir():
-                raise StreamFailed(  # it may come back, as what is mounted does
-                    f"the source folder {absolute} does not exist", hint="create it, or deploy from the right folder"
-                )
-            if set("{}[]*?\\") & set(str(absolute)):
-                raise JobInvalid(
-                    f"the source folder {absolute} has characters in its name that Spark takes for a pattern",
-                    hint="give it a name without {}[]*?\\",
-                )
-            path = f"file://{absolute}"  # as it is: Spark does not decode a URI
-        reader = session.readStream.format(self._source.format)
-        if self._source.max_files_per_trigger is not None:
-            reader = reader.option("maxFilesPerTrigger", self._source.max_files_per_trigger)
-        if self._source.max_bytes_per_trigger is not None:
-            reader = reader.option("maxBytesPerTrigger", self._source.max_bytes_per_trigger)
-        reader = reader.option("maxFileAge", "36500d")  # by default Spark drops what is a week older than the newest
-        if self._source.schema is not None:
-            reader = reader.schema(self._source.schema)
-        return reader.options(**self._source.options).load(path)
-
-    def seed(self, folder: Path, position: Json) -> None:
-        if position.get("initial"):
-            return
-        self._log = self.SEEDED
-        super().seed(folder, {**position, "offset": json.dumps({"logOffset": self._log}, separators=(",", ":"))})
-        entries = ({**entry, "batchId": self._log} for entry in self.book.entries(int(position["count"])))
-        text = "\n".join(["v1", *(json.dumps(entry, separators=(",", ":")) for entry in entries)])
-        _write(folder / "sources" / "0" / f"{self._log}.compact", text)
-
-    def position(self, folder: Path, batch: int) -> Json:
-        position = super().position(folder, batch)
-        newest = int(json.loads(position["offset"])["logOffset"])
-        for number in range(self._log + 1, newest + 1):
-            self.book.note(self._entries(folder / "sources" / "0", number))
-        self._log = newest
-        return {**position, "count": self.book.note([])}
-
-    def _entries(self, folder: Path, number: int) -> list[Json]:
-        """The files of one entry of Spark's source log, which it may have compacted with the older ones."""
-        for name in (str(number), f"{number}.compact"):
-            path = folder / name
-            if path.exists():
-                mark = f'"batchId":{number}'  # a compacted one lists all files ever: few of them need be parsed
-                lines = path.read_text().splitlines()[1:]
-                entries = [json.loads(line) for line in lines if mark in line]
-                return [entry for entry in entries if entry["batchId"] == number]
-        raise StreamFailed(f"Spark's file source log has no entry {number}")
 
 
 class RateReader(Reader):
@@ -156,7 +118,7 @@ class RateReader(Reader):
             )
         super().seed(folder, position)
         if "begun" in position:
-            _write(folder / "sources" / "0" / "0", position["begun"])
+            write(folder / "sources" / "0" / "0", position["begun"])
 
     def position(self, folder: Path, batch: int) -> Json:
         position = {**super().position(folder, batch), "rows_per_second": self._pace}
@@ -172,11 +134,13 @@ def reader_of(vertex: SourceVertex, life: EngineSetup) -> Reader:
     """The reader of a source, for one life."""
     match vertex.source:
         case FilesSource():
+            from headgate.spark.files_reader import FilesReader
+
             return FilesReader(vertex.source, vertex.uid)
         case RateSource():
             return RateReader(vertex.source, vertex.uid)
         case SocketSource():
             from headgate.spark.socket_reader import SocketReader
 
-            return SocketReader(vertex.source, vertex.storage_uid, life.stream, life.shared, life.generation)
+            return SocketReader(vertex.source, vertex.storage_uid, life.stream, life.root, life.generation)
     raise JobInvalid(f"source {vertex.uid!r} is of a kind that Spark does not read here: {vertex.source.kind}")

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import codecs
+import locale
 import os
 import re
+import secrets
+import shlex
 import sys
-import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from headgate.spark import class_archive
+from headgate.spark.socket_folder import make_socket_folder, remove_socket_folder
 from headgate.spark.tuning import spark_settings
-from headgate_contract.errors import StreamFailed
+from headgate_contract.modes import new_file
 from headgate_contract.settings import Settings
 
-_LONGEST_FOLDER = 60
+_SOCKETS = "spark.python.unix.domain.socket.dir"
+_SUBMIT = "PYSPARK_SUBMIT_ARGS"
 _COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 
 _LOG4J = """\
@@ -43,17 +50,39 @@ def start_session(name: str, settings: Settings, directory: Path, *, lasting: bo
     log4j.write_text(_LOG4J)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if codecs.lookup(locale.getencoding()).name != "utf-8":
+        os.environ["LC_ALL"] = "C.UTF-8"  # else Java passes over every file whose name is not ASCII, in silence
     os.environ["SPARK_LOCAL_DIRS"] = str(directory / "local")
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # also where a local cluster's master and executors listen
     wanted = spark_settings(settings)
-    wanted.setdefault("spark.python.unix.domain.socket.dir", str(_socket_folder()))
+    if _SOCKETS not in wanted:
+        wanted[_SOCKETS] = str(make_socket_folder())
     wanted["spark.driver.extraJavaOptions"] = java_options(
         wanted.get("spark.driver.extraJavaOptions", ""), log4j, directory, lasting=lasting
     )
     wanted.setdefault("spark.sql.warehouse.dir", f"file://{directory}/warehouse")
-    builder = SparkSession.builder.appName(name)
+    if wanted.get("spark.authenticate") == "true":
+        wanted.setdefault("spark.authenticate.secret", secrets.token_hex(32))
+    wanted["spark.app.name"] = name
+    _start_jvm(wanted, directory)
+    builder = SparkSession.builder
     for key, value in wanted.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def stop_session(session: SparkSession) -> None:
+    """Stop it, and remove what it met its workers in."""
+    folder = sockets_of(session)
+    session.stop()
+    if folder is not None:
+        remove_socket_folder(folder)
+
+
+def sockets_of(session: SparkSession) -> Path | None:
+    """The folder in which it meets its Python workers."""
+    folder = session.conf.get(_SOCKETS, None)
+    return Path(folder) if folder is not None else None
 
 
 def java_options(given: str, log4j: Path, directory: Path, *, lasting: bool) -> str:
@@ -73,14 +102,31 @@ def _quoted(option: str) -> str:
     return f'"{escaped}"'
 
 
-def _socket_folder() -> Path:
-    """Where Spark and its Python workers meet; short, since a socket's path may have no more than 107 bytes."""
-    folder = Path(tempfile.gettempdir()) / f"headgate-{os.getuid()}"
-    if len(str(folder)) > _LONGEST_FOLDER:
-        folder = Path("/tmp") / folder.name
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.stat().st_uid != os.getuid() or folder.is_symlink():
-        raise StreamFailed(
-            f"{folder} belongs to somebody else", hint="remove it, or set TMPDIR to a folder of your own"
-        )
-    return folder
+def _as_properties(settings: Mapping[str, str]) -> str:
+    """As a file of Java's properties, whatever is in keys and values."""
+    return "".join(f"{_as_property(key)}={_as_property(value)}\n" for key, value in settings.items())
+
+
+def _as_property(text: str) -> str:
+    units = text.encode("utf-16-be", "surrogatepass")
+    codes = [int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2)]
+    plain = {code for code in range(0x21, 0x7F) if chr(code) not in "\\=:#!"}
+    return "".join(chr(code) if code in plain else f"\\u{code:04x}" for code in codes)
+
+
+def _start_jvm(settings: Mapping[str, str], directory: Path) -> None:
+    """Start the JVM with `settings` in a file: everybody on the host can read the command line of a process."""
+    file = directory / "spark.conf"
+    file.unlink(missing_ok=True)
+    with os.fdopen(new_file(file, 0o600), "w") as written:
+        written.write(_as_properties(settings))
+    given = os.environ.get(_SUBMIT)
+    arguments = given or "pyspark-shell"
+    os.environ[_SUBMIT] = f"--properties-file {shlex.quote(str(file))} --load-spark-defaults {arguments}"
+    try:
+        SparkContext.setSystemProperty("spark.app.name", settings["spark.app.name"])
+    finally:
+        if given is None:
+            del os.environ[_SUBMIT]
+        else:
+            os.environ[_SUBMIT] = given

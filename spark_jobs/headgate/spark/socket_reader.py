@@ -22,7 +22,7 @@ from headgate.spark.readers import Reader
 from headgate_contract.errors import JobInvalid
 from headgate_contract.ids import Generation, StreamName, VertexUid
 from headgate_contract.paths import StreamPaths
-from headgate_contract.store import open_store
+from headgate_contract.store import ObjectStore
 from headgate_contract.store_local import LocalStore
 
 Json = dict[str, Any]
@@ -36,17 +36,18 @@ class SocketReader(Reader):
     The thread is started by a generation's first life and goes on through all of its restarts.
     """
 
-    def __init__(self, source: SocketSource, uid: str, stream: StreamName, shared: str, generation: Generation) -> None:
-        store = open_store(shared)
-        if not isinstance(store, LocalStore):
+    def __init__(
+        self, source: SocketSource, uid: str, stream: StreamName, root: ObjectStore | None, generation: Generation
+    ) -> None:
+        if root is None or root.local is None:
             raise JobInvalid(
-                f"source {uid!r}: a socket source keeps its log on a file system, and {store.url} is none",
+                f"source {uid!r}: a socket source keeps its log on a file system, and {root and root.url} is none",
                 hint="put the storage root on a file system that driver and executors see, or use another source",
             )
         self._source = source
-        self._store = store
+        self._root = root.local
         self._folder = StreamPaths(stream).source_log(VertexUid(uid))
-        self._log = LineLog(store, self._folder, uid)
+        self._log = LineLog(root, self._folder, uid)
         self._segment = generation
         self._feed: SocketFeed | None = None
         self.book = InlineBook(uid, source.kind)
@@ -56,7 +57,7 @@ class SocketReader(Reader):
             session.conf.set(_BATCH_ROWS, str(2**31 - 1))  # as many, but a Python data source does not take 0 for it
         session.dataSource.register(LinesDataSource)
         options = {
-            "root": str(self._store.root),
+            "root": str(self._root),
             "folder": self._folder,
             "source": self._log.source,
             "segment": str(self._segment),

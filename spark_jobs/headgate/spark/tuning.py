@@ -21,8 +21,9 @@ DEFAULTS = {
     # latency: 40 ms a Python step with TCP
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.worker.reuse": "true",
-    # job files may import their neighbours
+    # job files may import their neighbours, and no neighbour or file of the working directory hides a library
     "spark.python.daemon.module": "headgate.spark.daemon",
+    "spark.executorEnv.PYTHONSAFEPATH": "1",
     # few Arrow batches for each task, since a step is one vectorised pass, but none that the JVM's memory cannot hold
     "spark.sql.execution.arrow.maxRecordsPerBatch": "0",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
@@ -42,6 +43,8 @@ DEFAULTS = {
     "spark.driver.memory": "1g",
 }
 
+_LOCAL_CLUSTER = "local-cluster"
+_AUTHENTICATE = "spark.authenticate"
 _LOSING = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles")
 _MASTER = re.compile(r"local(\[(\*|\d+)])?|local-cluster\[\d+,\d+,\d+]")
 
@@ -58,6 +61,8 @@ def spark_settings(settings: Settings) -> dict[str, str]:
         "spark.sql.shuffle.partitions": parallelism,
         "spark.default.parallelism": parallelism,
     }
+    if settings["spark.master"].startswith(_LOCAL_CLUSTER):
+        follows[_AUTHENTICATE] = "true"  # its executors are processes of their own, which connect to each other
     merged = {**DEFAULTS, **follows, **settings.spark}
     return {key: value for key, value in merged.items() if value != ""}
 
@@ -67,6 +72,12 @@ def _check(settings: Settings) -> None:
         raise BadConfiguration(
             f"spark.master is {settings['spark.master']!r}: a driver and its workers are on one host",
             hint="it is local[N], with the number of tasks that may run at once, or local-cluster[EXECUTORS,CORES,MB]",
+        )
+    if settings["spark.master"].startswith(_LOCAL_CLUSTER) and settings.spark.get(_AUTHENTICATE, "true") != "true":
+        raise BadConfiguration(
+            f"{_AUTHENTICATE} is {settings.spark[_AUTHENTICATE]!r}: whoever is on the host could run code in the "
+            "executors of a local cluster",
+            hint="leave it out",
         )
     for key in _LOSING:
         if settings.spark.get(key, "false").strip().lower() != "false":

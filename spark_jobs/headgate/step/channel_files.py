@@ -18,6 +18,9 @@ import pyarrow as pa
 from headgate.sink.base import SinkTask, SinkWriter
 from headgate_contract.errors import BatchFailed, StreamFailed
 
+_ORIGIN = b"headgate.origin"
+"""In the file's metadata, which goes wherever it goes: into a snapshot, and into another life."""
+
 Handle = Mapping[str, Any]
 """`name` in the channels' folder, `rows` and `bytes`."""
 
@@ -27,18 +30,21 @@ class ChannelFiles:
     """Where a task writes what leaves it for others."""
 
     directory: str
+    origin: str = ""
+    """Where the records that they are made of come from, for people."""
 
     def writer(self, task: SinkTask) -> SinkWriter:
         identity = f"g{task.generation}.r{task.restart}.e{task.epoch}.a{task.attempt}.s{task.subtask}"
         unique = f"t{task.task_attempt}.{uuid.uuid4().hex}"  # also beside what another stream's snapshot has brought
-        return _Writer(Path(self.directory) / f"{identity}.{unique}.{task.sink}.arrow")
+        return _Writer(Path(self.directory) / f"{identity}.{unique}.{task.sink}.arrow", self.origin)
 
 
 class _Writer(SinkWriter):
     """One attempt's records; without any there is no file."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, origin: str) -> None:
         self._path = path
+        self._origin = origin
         self._file: pa.ipc.RecordBatchFileWriter | None = None
         self._schema: pa.Schema | None = None
         self._rows = 0
@@ -48,7 +54,8 @@ class _Writer(SinkWriter):
             return
         if self._file is None:
             self._schema = rows.schema
-            self._file = pa.ipc.new_file(str(self._path), rows.schema)
+            told = {**(rows.schema.metadata or {}), _ORIGIN: self._origin.encode()}
+            self._file = pa.ipc.new_file(str(self._path), rows.schema.with_metadata(told))
         if rows.schema != self._schema:
             raise BatchFailed(
                 f"what goes to {self._path.name} has changed its columns within a micro-batch: "
@@ -97,6 +104,18 @@ def schema_of(directory: str | Path, names: Iterable[str]) -> pa.Schema:
         found = schema
     assert found is not None
     return found
+
+
+def origin_of(directory: str | Path, names: Iterable[str]) -> str:
+    """Where the records of these files of one micro-batch come from; empty if nobody knows."""
+    for name in names:
+        try:
+            with pa.memory_map(str(Path(directory) / name)) as source:
+                told: bytes = (pa.ipc.open_file(source).schema.metadata or {}).get(_ORIGIN, b"")
+                return told.decode()
+        except (OSError, pa.ArrowInvalid):
+            return ""  # whoever reads it says so
+    return ""
 
 
 def _batches(file: pa.ipc.RecordBatchFileReader) -> Iterator[pa.RecordBatch]:

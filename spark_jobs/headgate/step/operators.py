@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,15 +17,14 @@ from headgate.state.base import KeyBatch, StateSession
 from headgate.state.descriptors import HASH as STORED_HASH
 from headgate.state.descriptors import StateDescriptor, StateKind
 from headgate.step.aggregates import Accumulator, Aggregate, merge, prepare
+from headgate.step.blame import author_failed
 from headgate.step.operator_state import SubtaskStates, declared_kinds
-from headgate_contract.errors import BatchFailed, HeadgateError, JobInvalid, StreamFailed, SuppressRestarts, causes
+from headgate_contract.errors import HeadgateError, JobInvalid, RecordFailed
 from headgate_contract.operator_state import OperatorStateKind
 
 HASH = "__headgate_hash"
 """The column that carries the hash of the key from the JVM into the step."""
 
-_HEADGATE = Path(__file__).parent.parent
-_COMPILED = (".pxi", ".pyx")
 """What frames of pyarrow's own say of themselves, without a folder."""
 
 
@@ -146,7 +143,11 @@ class AggregateOperator(KeyedOperator):
             if aggregate.column is not None:
                 check_columns(f"{self.uid!r}: {name}={aggregate.kind}({aggregate.column!r})", (aggregate.column,), rows)
             for accumulator in aggregate.accumulators:
-                accumulator.type_of(_type_of(aggregate.column, rows))
+                try:
+                    accumulator.type_of(_type_of(aggregate.column, rows))
+                except JobInvalid as error:
+                    what = f"{self.uid!r}: {name}={aggregate.kind}({aggregate.column!r})"
+                    raise JobInvalid(f"{what}: {error.what}", hint=error.hint) from error
 
     def descriptors(self, keys: tuple[str, ...], rows: pa.Schema) -> tuple[StateDescriptor, ...]:
         fields = [
@@ -181,7 +182,7 @@ class AggregateOperator(KeyedOperator):
                 folded = pc.cast(values[position].take(indices), field.type)
                 merged[field.name] = merge(accumulator.merge, stored.column(field.name), folded, field.type)
             except pa.ArrowInvalid as error:
-                raise BatchFailed(
+                raise RecordFailed(
                     f"step {self.uid!r}: {name}={aggregate.kind}({aggregate.column!r}) overflows {field.type}: {error}"
                 ) from error
         table.put(batch, pa.table(merged))
@@ -384,29 +385,13 @@ class ProcessOperator(KeyedOperator):
         if result is None:
             return None
         if not isinstance(result, pa.Table):
-            raise BatchFailed(f"{what} returned {type(result).__name__}, not a pyarrow Table")
+            raise RecordFailed(f"{what} returned {type(result).__name__}, not a pyarrow Table")
         if result.schema.names != self.output.names:
-            raise BatchFailed(
+            raise RecordFailed(
                 f"{what} returned the columns {', '.join(result.schema.names)}",
                 hint=f"its output was declared as {', '.join(self.output.names)}",
             )
         return result.cast(self.output)
-
-
-def author_failed(what: str, error: Exception) -> StreamFailed:
-    """An author's code has raised: what, and the last of their lines on the way."""
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if "site-packages" not in frame.filename
-        and not Path(frame.filename).is_relative_to(_HEADGATE)
-        and Path(frame.filename).suffix not in _COMPILED
-    ]
-    where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
-    told = f"{what} failed with {type(error).__name__}: {error}{where}"
-    if any(isinstance(cause, SuppressRestarts) for cause in causes(error)):
-        return SuppressRestarts(told)
-    return BatchFailed(told)
 
 
 def distinct_keys(

@@ -20,17 +20,21 @@ from headgate.state.descriptors import StateDescriptor, merge_descriptors
 from headgate.state.errors import ForeignKeyGroup
 from headgate.state.key_groups import KeyGroupRange, hash_bounds, key_group, subtask_range
 from headgate.state.versions import StateVersion
+from headgate.step.blame import arrow_failed, author_failed
 from headgate.step.channel_files import ChannelFiles
 from headgate.step.moments import in_utc
 from headgate.step.operator_state import Changes, States, SubtaskStates
-from headgate.step.operators import HASH, KeyedOperator, ProcessOperator, StepClock, author_failed
-from headgate_contract.errors import BatchFailed
+from headgate.step.operators import HASH, KeyedOperator, ProcessOperator, StepClock
+from headgate_contract.errors import RecordFailed
 from headgate_contract.ids import StreamName, VertexUid
 
 log = logging.getLogger(__name__)
 
 TIME = "__headgate_time"
 """The column that carries when a record was made, in milliseconds since 1970."""
+
+WITHOUT_KEY = "records have no value in the key column"
+"""What a step says of them: by it they are looked for."""
 
 ACK = pa.schema([pa.field("ack", pa.string())])
 
@@ -263,7 +267,7 @@ def _keyed(
             else:
                 output = keyed.operator.apply(keyed.keys, rows, session, task.clock, states)
         except pa.ArrowException as error:
-            raise BatchFailed(f"step {keyed.uid!r}: {error}") from error
+            raise arrow_failed(f"step {keyed.uid!r}", error) from error
         rows_out = 0
         if output is not None:
             rows_out = output.num_rows
@@ -319,8 +323,8 @@ def _refuse_foreign_rows(keyed: KeyedStage, subtask: int, key_groups: KeyGroupRa
 def _refuse_null_keys(keyed: KeyedStage, rows: pa.Table) -> None:
     for key in keyed.keys:
         if rows.column(key).null_count:
-            raise BatchFailed(
-                f"step {keyed.uid!r}: {rows.column(key).null_count} records have no value in the key column {key!r}",
+            raise RecordFailed(
+                f"step {keyed.uid!r}: {rows.column(key).null_count} {WITHOUT_KEY} {key!r}",
                 hint="filter or fill them in a transform before key_by",
             )
 
@@ -347,7 +351,7 @@ def _write(writers: list[tuple[SinkStage, SinkWriter]], batch: pa.RecordBatch) -
             except Exception as error:
                 raise author_failed(f"an Arrow function before sink {stage.uid!r}", error) from error
             if not isinstance(rows, pa.RecordBatch):
-                raise BatchFailed(
+                raise RecordFailed(
                     f"an Arrow function before sink {stage.uid!r} returned {type(rows).__name__}, not a RecordBatch"
                 )
         writer.write(rows)

@@ -20,6 +20,7 @@ from headgate.coordinator.messages import (
     FinishOperators,
     NotifyAborted,
     NotifyComplete,
+    NotifyCurrent,
     Reply,
     StoreSnapshot,
     TakeSnapshot,
@@ -78,6 +79,10 @@ class CoordinatorBooks:
     retained: list[SnapshotRef] = field(default_factory=list)
     carried: tuple[Group, ...] = ()
     now_ms: int = 1_000
+    flowing: bool = False
+    """Something has come whenever time passes: no periodic checkpoint would repeat the one before."""
+    begins_as: int | None = None
+    """The checkpoint of its own that this life has restored."""
 
     def __post_init__(self) -> None:
         self.next_id = max((ref.id for ref in self.retained), default=0) + 1
@@ -90,7 +95,16 @@ class CoordinatorBooks:
             retained=list(self.retained),
             groups=list(self.carried),
             started_ms=self.now_ms,
+            begins_as=CheckpointId(self.begins_as) if self.begins_as is not None else None,
         )
+        self.whole: dict[CheckpointId, tuple[Cut, int]] = {}
+        """Of each completed checkpoint of its own the cut, and how many things had been staged."""
+        if self.begins_as is not None:
+            self.whole[CheckpointId(self.begins_as)] = (self.cut, 0)
+        self.current: list[CheckpointId] = []
+        """The checkpoints that were said to be current, one for each that was not taken."""
+        self.looked_ms: int | None = None
+        """When the source last looked and found nothing."""
         self.busy = False
         self.finishing = False
         """The operators were told to finish."""
@@ -125,6 +139,8 @@ class CoordinatorBooks:
                 assert list(groups) == sorted(groups, key=lambda group: group.id)
             case NotifyAborted():
                 self._check_aborted(action)
+            case NotifyCurrent():
+                self._check_current(action)
             case WriteStopped(snapshot=snapshot):
                 assert not self.ended, "a stream ends once"
                 if snapshot is not None:
@@ -186,11 +202,35 @@ class CoordinatorBooks:
         """Of the checkpoints there are, with this one, the newest `retained` stay; savepoints all do."""
         kept = self.kept_checkpoints
         if action.kind is SnapshotKind.CHECKPOINT:
+            repeated = [id for id in self._repeated_by(action) if id in kept and id not in self.spared]
+            kept = [id for id in kept if id not in repeated]
             too_many = sorted([*kept, action.checkpoint])[: -self.options.retained]
-            expected = [id for id in too_many if id not in self.spared]
+            expected = sorted([*(id for id in too_many if id not in self.spared), *repeated])
         else:
             expected = []
         assert list(action.retires) == expected
+
+    def _repeated_by(self, action: StoreSnapshot) -> list[CheckpointId]:
+        """The newest of the checkpoints that it has taken, if both are periodic and hold the same."""
+        newest = max(self.whole, default=None)
+        if newest not in self.attempts or self.whole[newest][0] != action.cut:
+            return []
+        both = (self.attempts[each].trigger for each in (newest, action.checkpoint))
+        return [newest] if all(trigger.is_periodic for trigger in both) else []
+
+    def _check_current(self, action: NotifyCurrent) -> None:
+        """It restores to what there is now, and will be there."""
+        assert not self.busy, "a barrier would not have passed"
+        assert not self.ended
+        assert self.whole[action.checkpoint] == (self.cut, len(self.staged)), "nothing has come since"
+        assert action.checkpoint == max(self.whole), "there is no newer one"
+        assert action.checkpoint in self.kept_checkpoints, "no slot has retired it"
+        assert not [each for each in self.open_attempts if each.take.name is None], "and none is about to"
+        with_output = {slot.checkpoint for slot in self.completed if _numbers(slot.groups[-1].sinks)}
+        with_output |= {group.id for group in self.carried if _numbers(group.sinks)}
+        assert not (with_output & self.told_committed) - set(self.noted), "of what is committed a slot says so"
+        assert action.as_of_ms == self.looked_ms, "no later than the sources have looked"
+        self.current.append(action.checkpoint)
 
     def _check_aborted(self, action: NotifyAborted) -> None:
         if action.checkpoint not in self.attempts:

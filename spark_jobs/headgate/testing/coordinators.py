@@ -21,8 +21,10 @@ from headgate.coordinator.messages import (
     Declined,
     Event,
     FailStream,
+    Looked,
     NotifyAborted,
     NotifyComplete,
+    NotifyCurrent,
     Reply,
     SourceEnded,
     Stored,
@@ -55,7 +57,7 @@ class CoordinatorHarness(CoordinatorBooks):
             assert all(isinstance(action, Reply) for action in actions), "after its end it only answers"
         for action in actions:
             self.check(action, event)
-            if not isinstance(action, TakeSnapshot):
+            if not isinstance(action, (TakeSnapshot, NotifyCurrent)):
                 self.ledger.append(action)
         return actions
 
@@ -104,11 +106,18 @@ class CoordinatorHarness(CoordinatorBooks):
         self.finish(staged)
 
     def pass_time(self, ms: int) -> list[Action]:
+        if self.flowing and not self.busy and self.coordinator.may_begin:
+            self.batch(staged=0)
         self.now_ms += ms
         actions = self.tell(Tick())
         deadline = self.coordinator.next_deadline()
         assert deadline is None or deadline > self.now_ms, "whoever waits for the next deadline waits for it"
         return actions
+
+    def look(self) -> list[Action]:
+        """The source looks, and finds nothing."""
+        self.looked_ms = self.now_ms
+        return self.tell(Looked(began_ms=self.now_ms))
 
     def request(
         self, id: str, name: str | None = None, *, stop: bool = False, drain: bool = False, keep: int | None = None
@@ -188,7 +197,10 @@ class CoordinatorHarness(CoordinatorBooks):
         if isinstance(event, Committed):
             self.told_committed |= set(event.groups)
         if isinstance(event, Stored):
-            self.attempts[event.checkpoint].state = "stored"
+            attempt = self.attempts[event.checkpoint]
+            attempt.state = "stored"
+            if attempt.take.name is None:
+                self.whole[event.checkpoint] = (attempt.take.cut, attempt.staged_up_to)
         return self.tell(event)
 
     def clean(self) -> None:

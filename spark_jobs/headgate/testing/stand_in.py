@@ -8,7 +8,7 @@ code; only what Spark itself does is missing, and needs tests on the real one.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headgate.coordinator.cut import is_at_end
+from headgate.driver import clock
 from headgate.driver.engine import Engine, EngineSetup, Json, MicroBatch, Written
 from headgate.driver.loop import StreamEnding
 from headgate.job.graph import SourceVertex
@@ -37,7 +38,9 @@ _POLL_S = 0.05
 class _Feed:
     """One source in one life: a thread that reads a folder."""
 
-    def __init__(self, vertex: SourceVertex, pace_s: float, stopping: threading.Event) -> None:
+    def __init__(
+        self, vertex: SourceVertex, pace_s: float, stopping: threading.Event, reach: Callable[[str], None]
+    ) -> None:
         source = vertex.source
         assert isinstance(source, FilesSource)
         self.folder = Path(source.path)
@@ -52,6 +55,12 @@ class _Feed:
         self._thread = threading.Thread(target=self._run, name=f"stand-in {vertex.uid}", daemon=True)
         self._seen: set[str] = set()
         self._next = 0
+        self._reach = reach
+        self.looks = 0
+        """How often it has looked for files."""
+        self.looking = False
+        self.looked_ms: int | None = None
+        """When it last began to look and found nothing."""
         self._handler: Callable[[MicroBatch], None] | None = None
 
     def begin(self, position: Json, handler: Callable[[MicroBatch], None]) -> None:
@@ -74,15 +83,17 @@ class _Feed:
         there = self._unread()
         try:
             while not self._stopping.is_set():
+                began_ms = clock.steady_ms()
                 new = [path for path in there if path not in self._seen] if self._bounded else self._unread()
                 if not new and self._bounded:
                     self.ended = True
                     return
                 if not new:
+                    self.looked_ms = began_ms
                     self._stopping.wait(_POLL_S)
                     continue
                 taken = new[: self._limit]
-                self._handler(MicroBatch(self._next, taken, self._uid))
+                self._handler(MicroBatch(self._next, taken, self._uid, tuple(taken)))
                 self._seen.update(taken)
                 self._next += 1
                 self._stopping.wait(self._pace_s)
@@ -92,7 +103,12 @@ class _Feed:
             self.failure = f"{type(error).__name__}: {error}"
 
     def _unread(self) -> list[str]:
-        return sorted(str(path) for path in self.folder.glob("*.parquet") if str(path) not in self._seen)
+        self.looks += 1
+        self.looking = True
+        self._reach("listing")
+        found = sorted(str(path) for path in self.folder.glob("*.parquet") if str(path) not in self._seen)
+        self.looking = False
+        return found
 
 
 class StandInEngine(Engine):
@@ -114,7 +130,11 @@ class StandInEngine(Engine):
         """Everything that one life knows."""
         self._stopping = threading.Event()
         sources = self._setup.plan.sources
-        self._feeds = {vertex.uid: _Feed(vertex, self._pace_s, self._stopping) for vertex in sources}
+        self._feeds = {vertex.uid: _Feed(vertex, self._pace_s, self._stopping, self.reach) for vertex in sources}
+
+    def reach(self, place: str) -> None:
+        """It comes by open, begin, listing, run, position_after, asked or halt; a test may let it hang there."""
+        return
 
     @property
     def books(self) -> Mapping[VertexUid, PositionBook]:
@@ -129,15 +149,18 @@ class StandInEngine(Engine):
         return None if file is None else pq.read_schema(file)
 
     def open(self) -> None:
+        self.reach("open")
         for feed in self._feeds.values():
             if not feed.folder.is_dir():
                 raise StreamFailed(f"the source folder {feed.folder} does not exist")
 
     def begin(self, positions: Mapping[VertexUid, Json], handler: Callable[[MicroBatch], None]) -> None:
+        self.reach("begin")
         for uid, feed in self._feeds.items():
             feed.begin(positions[uid], handler)
 
     def run(self, batch: MicroBatch, task: StepTask) -> list[StepAck]:
+        self.reach("run")
         return _run(pa.concat_tables([pq.read_table(path) for path in batch.content]), task)
 
     def run_written(self, batch: Written, task: Task, way: TaskInput, step: StepTask) -> list[StepAck]:
@@ -154,6 +177,7 @@ class StandInEngine(Engine):
         return [run(task, subtask, 0, iter(rows)) for subtask in range(task.keyed.parallelism)]
 
     def position_after(self, batch: MicroBatch) -> Json:
+        self.reach("position_after")
         book = self._feeds[batch.source].book
         return {
             "batch": batch.number,
@@ -163,10 +187,18 @@ class StandInEngine(Engine):
     def ended(self) -> frozenset[VertexUid]:
         return frozenset(uid for uid, feed in self._feeds.items() if feed.ended)
 
+    def signs(self) -> Mapping[VertexUid, Hashable | None]:
+        return {uid: feed.looks if feed.looking else None for uid, feed in self._feeds.items()}
+
+    def looked_ms(self) -> Mapping[VertexUid, int]:
+        return {uid: feed.looked_ms for uid, feed in self._feeds.items() if feed.looked_ms is not None}
+
     def failure(self) -> str | None:
+        self.reach("asked")
         return next((feed.failure for feed in self._feeds.values() if feed.failure is not None), None)
 
     def halt(self) -> bool:
+        self.reach("halt")
         self._stopping.set()
         ended = [feed.has_ended(10) for feed in self._feeds.values()]
         if not all(ended):

@@ -8,6 +8,7 @@ from airflow.sdk import DAG, Param
 
 from headgate_airflow.operators.savepoint import Savepoint
 from headgate_airflow.operators.start import StartStream
+from headgate_airflow.sensors.checkpoint import CheckpointCompleted
 from headgate_airflow.sensors.running import StreamRunning
 from headgate_airflow.sensors.savepoint import SavepointCompleted
 
@@ -17,12 +18,17 @@ with DAG("wait_for_running", params={"generation": Param(None, type=["null", "in
         stream="counts",
         generation="{{ params.generation }}",
         poke_interval=0.1,
-        timeout=20,
+        timeout=120,
     )
 
 with DAG("wait_for_savepoint", params={"newer_than": 0, "timeout": 20}):
     SavepointCompleted(
-        task_id="savepoint", stream="counts", newer_than="{{ params.newer_than }}", poke_interval=0.1, timeout=20
+        task_id="savepoint", stream="counts", newer_than="{{ params.newer_than }}", poke_interval=0.1, timeout=120
+    )
+
+with DAG("wait_for_checkpoint", params={"as_of": ""}):
+    CheckpointCompleted(
+        task_id="checkpoint", stream="counts", as_of="{{ params.as_of }}", poke_interval=0.1, timeout=120
     )
 
 with DAG("wait_in_vain"):

@@ -172,7 +172,7 @@ def test_a_stop_joins_a_drain_and_a_drain_no_stop() -> None:
     other.request("drain", "last", drain=True)
     other.request("bare", drain=True)
     other.settle()
-    why = "the stream is stopping: its last barrier has been asked for"
+    why = "the stream is stopping: stop"
     assert refusals(other) == {"drain": why, "bare": why}
     other.finish()
     other.complete(1)

@@ -56,6 +56,7 @@ def test_f39_of_one_kind_the_first_goes_first() -> None:
     world.complete(2)
     world.complete(3)
     assert [attempt.trigger.request for attempt in world.attempts.values()][3:] == ["three"]
+    world.batch()
     world.complete(4)
     assert world.attempts[world.coordinator.next_id - 1].trigger.is_periodic
 
@@ -84,7 +85,7 @@ def test_f36_within_the_pause_only_a_periodic_request_is_dropped(kind: str) -> N
 
 
 def test_f36_a_periodic_request_that_came_too_early_comes_again_when_the_pause_is_over() -> None:
-    world = World(CheckpointOptions(interval_ms=1000, min_pause_ms=5000))
+    world = World(CheckpointOptions(interval_ms=1000, min_pause_ms=5000), flowing=True)
     world.pass_time(1000)
     world.pass_time(500)
     world.complete(1)
@@ -174,7 +175,7 @@ def test_f38_a_checkpoint_by_hand_waits_for_the_one_under_way_and_then_runs() ->
 
 
 def test_f38_a_request_waits_until_the_cleaner_has_caught_up() -> None:
-    world = World(CheckpointOptions(interval_ms=1000, retained=1))
+    world = World(CheckpointOptions(interval_ms=1000, retained=1), flowing=True)
     for number in (1, 2, 3):
         world.pass_time(1000)
         world.ack(number)
@@ -218,7 +219,7 @@ def test_f27_without_the_scheduler_a_periodic_request_is_refused_and_one_by_hand
 
 
 def test_f26_a_scheduler_that_was_stopped_asks_for_nothing_and_after_a_second_start_it_does() -> None:
-    world = World(EVERY_SECOND)
+    world = World(EVERY_SECOND, flowing=True)
     world.coordinator.scheduler.stop()
     assert world.coordinator.next_deadline() is None
     assert world.pass_time(10_000) == []

@@ -196,7 +196,7 @@ def test_what_is_asked_for_behind_the_last_barrier_is_refused() -> None:
     world.request("late-savepoint", "late")
     world.request("late-stop", "other", stop=True)
     world.settle()
-    why = "the stream is stopping: its last barrier has been asked for"
+    why = "the stream is stopping: stop"
     assert refusals(world) == dict.fromkeys(("late-checkpoint", "late-savepoint", "late-stop"), why)
     world.complete(1)
     assert [slot.checkpoint for slot in world.completed] == [1]
@@ -211,7 +211,7 @@ def test_a_stop_whose_savepoint_has_a_taken_name_stops_nothing() -> None:
     assert world.coordinator.may_begin
 
 
-def test_a_stream_that_fails_between_its_last_snapshot_and_the_commit_says_so_with_the_cause() -> None:
+def test_f147_a_stream_that_fails_between_its_last_snapshot_and_the_commit_names_cause_and_place() -> None:
     world = World(EVERY_SECOND)
     world.request("stop", "last", stop=True)
     world.request("me-too", stop=True)
@@ -221,7 +221,9 @@ def test_a_stream_that_fails_between_its_last_snapshot_and_the_commit_says_so_wi
     world.tell(BatchFailed(cause="Spark is gone"))
     world.settle()
     assert world.failures == [FailStream(cause="Spark is gone")]
-    assert refusals(world) == dict.fromkeys(("stop", "me-too"), "Spark is gone; savepoint last (1) is complete")
+    assert refusals(world) == dict.fromkeys(
+        ("stop", "me-too"), "Spark is gone; savepoint last (1) is complete, at chk-1"
+    )
 
 
 def test_a_cancel_ends_at_once_and_answers_everybody() -> None:
@@ -256,7 +258,7 @@ def test_a_cancel_waits_for_how_the_storing_of_a_snapshot_ends() -> None:
     assert world.tell(Cancel(request=RequestId("cancel"))) == []
     world.tell(Cancel(request=RequestId("once-more")))
     world.settle()
-    assert refusals(world) == {"once-more": "the stream is ending already"}
+    assert refusals(world) == {"once-more": "the stream is ending already: cancelled"}
     assert isinstance(answer(world, "savepoint"), Reply)
     assert [slot.checkpoint for slot in world.completed] == [1, 2]
     assert isinstance(world.slots[-1], WriteStopped)

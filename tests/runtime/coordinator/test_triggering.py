@@ -40,7 +40,7 @@ def test_f1_a_trigger_makes_one_pending_checkpoint_that_counts_its_acks_down() -
 
 
 def test_f26_periodic_checkpoints_come_at_the_interval_and_end_with_the_stream() -> None:
-    world = World(EVERY_SECOND)
+    world = World(EVERY_SECOND, flowing=True)
     taken = []
     for _ in range(30):
         taken += [(world.now_ms, id) for id in barriers(world.pass_time(100))]
@@ -196,17 +196,8 @@ def test_each_barrier_says_since_when_it_was_due() -> None:
     assert [attempt.take.due_ms for attempt in world.open_attempts] == [2000, world.now_ms], "it could not pass before"
 
 
-def test_an_idle_stream_has_checkpoints_too() -> None:
-    world = World(EVERY_SECOND)
-    world.pass_time(1000)
-    world.complete(1)
-    world.pass_time(1000)
-    world.complete(2)
-    assert world.groups() == {1: [], 2: []}
-
-
 def test_f10_the_pause_after_a_checkpoint_is_kept_and_then_the_next_one_starts() -> None:
-    world = World(CheckpointOptions(interval_ms=100, min_pause_ms=500))
+    world = World(CheckpointOptions(interval_ms=100, min_pause_ms=500), flowing=True)
     world.pass_time(100)
     world.pass_time(300)
     assert world.pending == [1], "it is due, but one is running"
@@ -220,7 +211,7 @@ def test_f10_the_pause_after_a_checkpoint_is_kept_and_then_the_next_one_starts()
 
 
 def test_f32_periodic_checkpoints_keep_the_pause_also_after_one_that_failed() -> None:
-    world = World(CheckpointOptions(interval_ms=100, min_pause_ms=500, tolerable_failures=10))
+    world = World(CheckpointOptions(interval_ms=100, min_pause_ms=500, tolerable_failures=10), flowing=True)
     world.pass_time(100)
     for number, end in ((1, world.complete), (2, world.decline), (3, world.complete)):
         assert world.pending == [number]
@@ -248,7 +239,7 @@ def test_f36_within_the_pause_a_savepoint_and_a_checkpoint_by_hand_run_at_once()
 
 @pytest.mark.parametrize("most", [1, 2, 5])
 def test_f11_never_more_at_once_than_allowed_and_each_completion_lets_one_more_start(most: int) -> None:
-    world = World(CheckpointOptions(interval_ms=100, max_concurrent=most))
+    world = World(CheckpointOptions(interval_ms=100, max_concurrent=most), flowing=True)
     for _ in range(10):
         world.pass_time(100)
     assert world.pending == list(range(1, most + 1))

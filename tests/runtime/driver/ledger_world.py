@@ -53,8 +53,9 @@ class ListCommitter(SinkCommitter):
     ) -> BeginReport:
         return BeginReport()
 
-    def prepare(self, handles: Sequence[Mapping[str, Any]]) -> None:
+    def prepare(self, handles: Sequence[Mapping[str, Any]], *, joinable: bool = False) -> Sequence[Mapping[str, Any]]:
         """Nothing was staged."""
+        return handles
 
     def commit(self, group: CheckpointId, handles: Sequence[Mapping[str, Any]]) -> None:
         self.before(group)

@@ -20,17 +20,20 @@ from headgate.driver.points import KillPoints
 from headgate.driver.pulse import Heart
 from headgate.driver.setup import LifeSetup
 from headgate.job.tasks import GraphPlan, graph_plan
+from headgate.recovery.fetch import SnapshotFiles
 from headgate.sink.files_committer import FilesCommitter
 from headgate.step.operators import Keyed
 from headgate.testing.stand_in import StandInEngine
 from headgate_contract.catalogue import Catalogue, read_catalogue
-from headgate_contract.errors import SinkFailed
+from headgate_contract.errors import SinkFailed, SlotTaken, SnapshotDamaged
 from headgate_contract.heartbeats import Heartbeat, StreamState, read_heartbeat
 from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName, StreamName, VertexUid
 from headgate_contract.mailbox import Answer, Mailbox, Request, RequestKind
+from headgate_contract.places import Places
 from headgate_contract.records import GenerationStarted, SlotRecord, slot_log
 from headgate_contract.restore import (
     ClaimMode,
+    Located,
     Named,
     Newest,
     RestoreDecision,
@@ -41,9 +44,11 @@ from headgate_contract.restore import (
     Wanted,
     decide_restore,
 )
+from headgate_contract.root_store import RootStore, make_root
 from headgate_contract.settings import Settings
-from headgate_contract.snapshot import SnapshotKind, SnapshotRef
+from headgate_contract.snapshot import SnapshotKind, SnapshotMetadata, SnapshotRef
 from headgate_contract.store import open_store
+from headgate_control.locating import locate
 from jobs.running_number import number
 from tests.runtime.driver.ledger_world import Faults
 from tests.runtime.driver.waiting import PATIENCE_S, until
@@ -64,14 +69,20 @@ class LifeWorld:
 
     def __init__(self, base: Path, step: Callable[[pa.Table, Keyed], Any] = number) -> None:
         self.base = base
+        self.inputs = base / "in"
+        self.inputs.mkdir(parents=True)
         self.step = step
         self.faults = Faults()
-        self.store = SteppingStore(open_store(str(base / "root")), self.faults.before)
-        self.settings: dict[str, object] = dict(SETTINGS)
+        self.plain = open_store(str(base / "root"))
+        identity, _ = make_root(RootStore(self.plain), by="test", at_ms=0)
+        self.store = RootStore(SteppingStore(self.plain, self.faults.before), identity.id)
+        self.settings: dict[str, object] = {**SETTINGS, "headgate.snapshot.allowed-dirs": str(base.parent)}
         self.source_uid = "records"
         self.step_uid = "number"
         self.sink_uid = "out"
         self.former_uids: dict[str, Sequence[str]] = {}
+        self.allow_place = False
+        """Whether who restores allows the place of what is named."""
         self.delay_ms: int | None = None
         """Where it is set, sources tell of event time: a record's id is when it was made."""
         self.state = pa.schema({"n": pa.int64()})
@@ -82,8 +93,11 @@ class LifeWorld:
         self.engine_class: type[StandInEngine] = StandInEngine
         self.points = KillPoints()
         self.written = 0
-        self.inputs = base / "in"
-        self.inputs.mkdir(parents=True)
+
+    def locate(self, place: Path) -> SnapshotRef:
+        """The snapshot in the folder `place`, as control finds it."""
+        places = Places.of(self.store.url, Settings(self.settings))
+        return locate(self.store, self.catalogue, Located(str(place)), places)
 
     def write(self, files: int, rows: int = 20) -> None:
         """More input: ids go on, and each file has every key."""
@@ -140,13 +154,17 @@ class LifeWorld:
 
     def decide(self, wanted: Wanted) -> RestoreDecision:
         sinks = {end.vertex.uid: Rollback(end.vertex.sink.rollback) for end in self.plan().sinks}
-        return decide_restore(RestoreFacts(catalogue=self.catalogue, wanted=wanted, damaged={}, sinks=sinks))
+        facts = RestoreFacts(
+            catalogue=self.catalogue, wanted=wanted, damaged={}, sinks=sinks, allow_place=self.allow_place
+        )
+        return decide_restore(facts)
 
     def launch(
         self,
         snapshot: str | CheckpointId | SnapshotRef | None = None,
         leaves: Sequence[str] = (),
         claims: bool = False,
+        by_itself: bool = False,
     ) -> GenerationStarted:
         """Append the next generation's start, with the decision that control would take."""
         catalogue = self.catalogue
@@ -168,9 +186,18 @@ class LifeWorld:
             at_ms=0,
             launch="launch",
             log="",
+            replaces=catalogue.generations[-1].generation if by_itself else None,
         )
         slot_log(self.store, STREAM).append(catalogue.newest_slot, started)
         return started
+
+    def take_over(self) -> GenerationStarted:
+        """Launch a successor; the life that goes on may have written the slot just then."""
+        while True:
+            try:
+                return self.launch()
+            except SlotTaken:
+                continue
 
     def begin(
         self,
@@ -178,9 +205,13 @@ class LifeWorld:
         settings: Mapping[str, object] | None = None,
         leaves: Sequence[str] = (),
         claims: bool = False,
+        by_itself: bool = False,
     ) -> Running:
-        """Launch a generation and let it live in a thread; what it `leaves` of the snapshot was allowed."""
-        started = self.launch(snapshot, leaves, claims)
+        """Launch a generation and let it live in a thread; what it `leaves` of the snapshot was allowed.
+
+        `by_itself`: no person has started it, it replaces the one before.
+        """
+        started = self.launch(snapshot, leaves, claims, by_itself)
         plan = self.plan()
         checked = Settings({**self.settings, **(settings or {})})
         work = self.base / f"g{started.generation}"
@@ -191,7 +222,7 @@ class LifeWorld:
                 plan=plan,
                 settings=checked,
                 directory=work / "engine",
-                shared=self.store.url,
+                root=self.store,
             )
         )
         slots = slot_log(self.store, STREAM)
@@ -216,6 +247,25 @@ class LifeWorld:
         return [
             row for path in sorted((self.base / "out").glob("*.parquet")) for row in pq.read_table(path).to_pylist()
         ]
+
+    def newest_metadata(self) -> SnapshotMetadata | None:
+        """Of the newest snapshot, if there is one; a life that goes on may retire it while it is read."""
+        while refs := self.catalogue.snapshots:
+            try:
+                return SnapshotFiles(self.store, refs[0]).metadata()
+            except SnapshotDamaged:
+                if refs[0] in self.catalogue.snapshots:
+                    raise
+        return None
+
+    def calm(self) -> None:
+        """Until everything is shown, and the log says so: a life to which nothing comes writes no slot any more."""
+
+        def noted() -> bool:
+            held = self.newest_metadata()
+            return held is not None and not any(any(group.sinks.values()) for group in held.committables)
+
+        until(lambda: len(self.output()) == self.written and noted(), "everything is shown and noted")
 
     def check_output(self) -> None:
         """Every id once, and each key's numbers without a gap."""
@@ -293,6 +343,10 @@ class Running:
             lambda: self.error or sum(ref.kind is kind for ref in self.world.catalogue.completed) >= number,
             f"{number} of kind {kind.value}",
         )
+
+    def until_measured(self) -> None:
+        """Until the heart knows what a checkpoint of this generation has cost."""
+        until(lambda: self.error or "checkpoint_ms" in self.heart.progress.extra, "a checkpoint's cost")
 
     def stop(self) -> BaseException | None:
         self.life.ask_to_stop("SIGTERM")

@@ -39,10 +39,11 @@ class PreparingCommitter(ListCommitter):
         super().__init__()
         self.prepared: list[list[Mapping[str, Any]]] = []
 
-    def prepare(self, handles: Sequence[Mapping[str, Any]]) -> None:
+    def prepare(self, handles: Sequence[Mapping[str, Any]], *, joinable: bool = False) -> Sequence[Mapping[str, Any]]:
         if self.failures:
             raise self.failures.pop(0)
         self.prepared.append(list(handles))
+        return handles
 
 
 class Stage:

@@ -10,9 +10,8 @@ import pytest
 from headgate.recovery.fetch import SnapshotFiles
 from headgate_contract.ids import CheckpointId
 from headgate_contract.mailbox import RequestKind
-from headgate_contract.restore import ClaimMode, Located, Named, Refuse, RestoreFrom
+from headgate_contract.restore import ClaimMode, Named, Refuse, RestoreFrom
 from headgate_contract.snapshot import SnapshotRef
-from headgate_control.locating import locate
 from tests.runtime.driver.life_world import STREAM, LifeWorld, Running
 from tests.runtime.driver.waiting import until
 
@@ -135,7 +134,7 @@ def test_a_savepoint_of_elsewhere_that_was_claimed_goes_too_over_a_crash_and_a_d
     other = LifeWorld(tmp_path / "other")
     other.settings |= world.settings
     other.inputs, other.written = world.inputs, world.written
-    life = other.begin(locate(other.store, other.catalogue, Located(str(taken))), claims=True)
+    life = other.begin(other.locate(taken), claims=True)
     other.faults.refused = [f"create streams/{STREAM}/slots"]
     life.ask("lost", RequestKind.CHECKPOINT)
     assert life.wait() is not None
@@ -170,15 +169,15 @@ def test_f144_one_that_is_named_again_by_its_place_is_the_same_and_refused_once_
     other = LifeWorld(tmp_path / "other")
     other.settings |= world.settings
     other.inputs, other.written = world.inputs, world.written
-    first = locate(other.store, other.catalogue, Located(str(place)))
+    first = other.locate(place)
     life = other.begin(first, claims=True)
     assert life.stop() is None
-    assert locate(other.store, other.catalogue, Located(str(place))) == first, "it has one number for all"
+    assert other.locate(place) == first, "it has one number for all"
     life = other.begin(first)
     take(life, "one")
     assert life.stop() is None
     shutil.copytree(tmp_path / "kept", place, dirs_exist_ok=True)  # as if the driver had died before it deleted it
-    refused = other.decide(Named(locate(other.store, other.catalogue, Located(str(place)))))
+    refused = other.decide(Named(other.locate(place)))
     assert isinstance(refused, Refuse)
     assert "it is retired: its files may be gone" in refused.reason
     assert other.begin().stop() is None

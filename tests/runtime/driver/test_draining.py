@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -368,13 +367,13 @@ class DyingSource(StandInEngine):
 class DiesAtCommit(KillPoints):
     """The source ends while the output of a snapshot is being committed, once."""
 
-    armed = False
+    life: Running | None = None
 
     def reach(self, point: str, checkpoint: int | None = None) -> None:
-        if point == "before-commit" and self.armed:
-            self.armed = False
+        if point == "before-commit" and self.life is not None:
+            alive, self.life = self.life.life._alive, None
             DyingSource.is_dead.set()
-            time.sleep(1.0)  # until the driver has noticed
+            until(lambda: alive is not None and alive._coordinator._doom, "the driver has noticed")
         super().reach(point, checkpoint)
 
 
@@ -387,7 +386,7 @@ def test_f149_a_source_that_ends_while_the_output_of_a_drain_is_committed_lets_n
     world.write(3)
     life = world.begin()
     life.read_all()
-    points.armed = True
+    points.life = life
     drain(life)
     until(lambda: any(isinstance(record, Restarted) for record in world.records), "the restart")
     world.write(2)

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from headgate.coordinator.coordinator import INPUT_ENDED
-from headgate.recovery.fetch import SnapshotFiles
 from headgate_contract.heartbeats import StreamState
-from headgate_contract.ids import Generation, RequestId
+from headgate_contract.ids import Generation, RequestId, VertexUid
 from headgate_contract.mailbox import Mailbox, Outcome, Request, RequestKind
 from headgate_contract.records import Restarted, Stopped
 from headgate_contract.snapshot import SnapshotMetadata
 from tests.runtime.driver.graph_world import KEYS, RIGHT, GraphWorld
-from tests.runtime.driver.life_world import STREAM, LifeWorld
+from tests.runtime.driver.life_world import STREAM, LifeWorld, Running
 from tests.runtime.driver.waiting import until
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(200)
 
 BOTH = frozenset({"left", "right"})
 UNALIGNED = {"execution.checkpointing.unaligned.enabled": "true"}
@@ -33,7 +31,14 @@ def world(tmp_path: Path) -> GraphWorld:
 
 
 def newest(world: LifeWorld) -> SnapshotMetadata:
-    return SnapshotFiles(world.store, world.catalogue.snapshots[0]).metadata()
+    found = world.newest_metadata()
+    assert found is not None
+    return found
+
+
+def has_ended(world: LifeWorld, source: str) -> bool:
+    found = world.newest_metadata()
+    return found is not None and bool(found.sources[VertexUid(source)].position.get("ended"))
 
 
 def stopped(world: LifeWorld) -> list[Stopped]:
@@ -107,10 +112,11 @@ def test_one_input_ends_and_the_other_goes_on_with_checkpoints(world: GraphWorld
     world.write(3)
     life = world.begin()
     life.read_all()
-    until(lambda: life.error or newest(world).sources["left"].position.get("ended"), "it is told as ended")
+    until(lambda: life.error or has_ended(world, "left"), "it is told as ended")
+    before = len(world.catalogue.completed)
     world.write_to("right", 4)
     life.read_all()
-    life.until_completed(len(world.catalogue.completed) + 2)
+    life.until_completed(before + 2)
     assert life.heart.state is StreamState.RUNNING
     assert life.stop() is None
     assert newest(world).finished == ()
@@ -177,7 +183,10 @@ def test_a_source_that_ends_while_a_drain_finishes_has_ended_in_its_savepoint(tm
     life.read_all()
     assert life.stop() is None
     world.bounded = frozenset({"records"})  # of which everything was read
-    world.finish = lambda keyed: time.sleep(1)
+    begun: list[Running] = []
+    world.finish = lambda keyed: until(
+        lambda: begun and told_ended(begun[0]), "the coordinator knows that it has ended"
+    )
     drain = Request(
         id=RequestId("drain"),
         kind=RequestKind.STOP,
@@ -188,9 +197,15 @@ def test_a_source_that_ends_while_a_drain_finishes_has_ended_in_its_savepoint(tm
         at_ms=0,
     )
     Mailbox(world.store, STREAM).ask(drain)
-    assert world.begin().wait() is None
+    begun.append(world.begin())
+    assert begun[0].wait() is None
     assert newest(world).name == "last"
-    assert newest(world).sources["records"].position.get("ended")
+    assert has_ended(world, "records")
+
+
+def told_ended(life: Running) -> bool:
+    assert life.life._alive is not None
+    return life.life._alive._coordinator.is_through
 
 
 def test_a_task_that_another_job_had_finished_finishes_here(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from headgate_contract.errors import Fenced, SinkFailed, SlotTaken, StorageError
 from headgate_contract.ids import CheckpointId, Generation, RequestId
 from headgate_contract.mailbox import Outcome
 from headgate_contract.paths import METADATA
-from headgate_contract.records import SnapshotCompleted, Stopped
+from headgate_contract.records import Hole, Repaired, SlotRecord, SnapshotCompleted, Stopped
 from headgate_contract.snapshot import SnapshotKind
 from tests.runtime.driver.ledger_world import (
     CHECKPOINT_1,
@@ -177,6 +177,23 @@ def test_who_finds_a_successor_ends_as_fenced_and_changes_nothing(step: str, wor
     assert world.commits == {"out": [], "copy": []}
     assert [text for what, text in world.history() if what == "fenced"] == [str(error)]
     assert world.answer("late") is not None, "who asked is told all the same"
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        Repaired(
+            repair="r", next_generation=Generation(2), next_checkpoint=CheckpointId(9), by="ann", reason="", at_ms=0
+        ),
+        Hole(repair="r", why="it is missing"),
+    ],
+)
+def test_who_finds_that_its_log_was_repaired_ends_as_fenced(record: SlotRecord, world: LedgerWorld) -> None:
+    world.append(record)
+    world.do(snapshot(1))
+    (error,) = world.ends
+    assert isinstance(error, Fenced)
+    assert "generation 1 of stream orders is fenced: its log was repaired" in str(error)
 
 
 def test_a_driver_that_was_fenced_does_nothing_more(world: LedgerWorld) -> None:

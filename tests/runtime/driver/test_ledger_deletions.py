@@ -156,3 +156,25 @@ def test_a_deletion_that_fails_leaves_the_folder_for_the_next_life_and_does_not_
     world.do()
     assert shared_files(world) == ["shared/b", "shared/c"]
     assert world.plain.stat(CHECKPOINT_1) is None
+
+
+def test_an_error_that_nobody_expects_is_told(world: LedgerWorld, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(call: str) -> None:
+        if call.startswith("delete"):
+            raise RuntimeError("what no storage should raise")
+
+    notice = retire_one_of_two(world)
+    world.faults.act = fail
+    world.ledger.perform(notice)
+    assert world.ledger.close()
+    assert "what no storage should raise" in caplog.text
+
+
+def test_a_life_ends_whatever_its_actions_and_the_look_at_the_log_fail_with(world: LedgerWorld) -> None:
+    def fail(call: str) -> None:
+        raise RuntimeError(call)
+
+    world.faults.act = fail
+    world.ledger.perform(snapshot(1))
+    assert world.ledger.close()
+    assert [type(end) for end in world.ends] == [RuntimeError]

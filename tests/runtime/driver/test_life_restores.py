@@ -15,9 +15,7 @@ from headgate_contract.errors import RestoreRefused
 from headgate_contract.ids import CheckpointId, SavepointName
 from headgate_contract.mailbox import Outcome, RequestKind
 from headgate_contract.paths import METADATA, StreamPaths
-from headgate_contract.restore import Located
 from headgate_contract.snapshot import SnapshotRef, read_metadata
-from headgate_control.locating import locate
 from tests.runtime.driver.life_world import STREAM, LifeWorld, refuse_output
 from tests.runtime.driver.waiting import until
 
@@ -84,7 +82,7 @@ def test_f159_a_job_whose_vertices_were_renamed_goes_on_and_goes_back_as_if_they
 
 def brought(folder: Path, to: LifeWorld) -> SnapshotRef:
     """The snapshot in `folder`, as control finds it for another stream."""
-    return locate(to.store, to.catalogue, Located(str(folder)))
+    return to.locate(folder)
 
 
 def test_f145_a_savepoint_of_another_root_is_restored_and_needed_no_more_after_the_second_checkpoint(
@@ -118,11 +116,13 @@ def test_f145_a_savepoint_of_another_root_is_restored_and_needed_no_more_after_t
 
 
 def test_a_retired_checkpoint_that_a_dead_driver_had_not_deleted_is_deleted_by_the_next(world: LifeWorld) -> None:
+    world.settings["execution.checkpointing.interval"] = "1 h"  # it may be read until the last one retires it
     world.write(1)
     life = world.begin()
     life.read_all()
-    life.until_completed(1)
-    first = world.catalogue.completed[0]
+    life.ask("first", RequestKind.CHECKPOINT)
+    assert life.answer("first").outcome is Outcome.DONE
+    (first,) = world.catalogue.completed
     metadata = world.store.read(f"{first.folder}/{METADATA}")
     world.write(1)
     life.read_all()

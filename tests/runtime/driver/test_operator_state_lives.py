@@ -84,8 +84,9 @@ def test_a_snapshot_of_an_idle_life_holds_what_was_restored_and_nothing_twice(wo
     life.read_all()
     assert life.stop() is None
     for parallelism in (3, 2, 5):
+        before = len(world.catalogue.completed)
         idle = world.begin(settings={"parallelism.default": parallelism})
-        idle.until_completed(len(world.catalogue.completed) + 1)
+        idle.until_completed(before + 1)
         assert idle.stop() is None
         world.check(parallelism)
 

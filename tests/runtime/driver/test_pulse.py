@@ -12,10 +12,12 @@ import pytest
 
 from headgate.coordinator.messages import Cancel, Event, Trigger
 from headgate.driver.pulse import Ear, Heart
-from headgate_contract.heartbeats import Heartbeat, Progress, StreamState, read_heartbeat
+from headgate.testing.coordinator_books import savepoint_ref
+from headgate_contract.heartbeats import CurrentCheckpoint, Heartbeat, Progress, StreamState, read_heartbeat
 from headgate_contract.ids import CheckpointId, Generation, RequestId, SavepointName
 from headgate_contract.mailbox import Answer, Mailbox, Outcome, Request, RequestKind
 from headgate_contract.paths import StreamPaths
+from headgate_contract.places import Places
 from headgate_contract.snapshot import SavepointOrigin, SnapshotKind
 from headgate_contract.store import ObjectStore, open_store
 from tests.runtime.driver.ledger_world import STREAM, Faults
@@ -75,6 +77,21 @@ def test_a_change_of_state_is_told_at_once(heart: Heart, plain: ObjectStore) -> 
         assert state(plain) is wanted
 
 
+def test_an_error_that_nobody_expects_costs_one_beat(heart: Heart, plain: ObjectStore, faults: Faults) -> None:
+    failed = threading.Event()
+
+    def fail_once(_: str) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise RuntimeError("what no storage should raise")
+
+    faults.act = fail_once
+    heart.know(10, "")
+    heart.start()
+    until(lambda: counter(plain) > 1, "it beats on")
+    assert failed.is_set()
+
+
 @pytest.mark.parametrize("end", [StreamState.STOPPED, StreamState.FAILED, StreamState.FENCED])
 def test_nothing_follows_an_end(heart: Heart, plain: ObjectStore, end: StreamState) -> None:
     heart.become(StreamState.RESTORING)
@@ -94,7 +111,8 @@ def test_a_failed_stop_goes_back_to_running(heart: Heart, plain: ObjectStore) ->
 
 
 def test_it_says_which_process_it_is_of_and_where_its_log_is(heart: Heart, plain: ObjectStore) -> None:
-    heart.start(100_000, "/var/log/driver.out")
+    heart.know(100_000, "/var/log/driver.out")
+    heart.start()
     until(lambda: counter(plain), "the first heartbeat")
     found = beat(plain)
     assert found is not None
@@ -102,13 +120,48 @@ def test_it_says_which_process_it_is_of_and_where_its_log_is(heart: Heart, plain
     assert (found.log, found.interval_ms) == ("/var/log/driver.out", 100_000)
 
 
+def test_it_says_which_checkpoint_is_current_and_how_long_before_the_beat_that_was(
+    heart: Heart, plain: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steady, wall = [50_000], [1_000_000]
+    monkeypatch.setattr("headgate.driver.clock.steady_ms", lambda: steady[0])
+    monkeypatch.setattr("headgate.driver.clock.wall_ms", lambda: wall[0])
+    heart.become(StreamState.RESTORING)
+    assert beat(plain).progress.current is None  # type: ignore[union-attr]
+    heart.current(CheckpointId(12), 300)
+    steady[0] += 1_500
+    wall[0] -= 3_600_000  # somebody sets the clock
+    heart.become(StreamState.RUNNING)
+    current = beat(plain).progress.current  # type: ignore[union-attr]
+    assert current == CurrentCheckpoint(checkpoint=CheckpointId(12), as_of_ms=999_700, age_ms=1_800)
+    heart.current(CheckpointId(13), 5_000)
+    newer = replace(current, checkpoint=CheckpointId(13))
+    assert heart.progress.current == newer, "nobody goes back: it has what the one before had"
+    heart.current(CheckpointId(14), None)
+    assert heart.progress.current == replace(newer, checkpoint=CheckpointId(14))
+
+
+def test_what_was_current_is_not_any_more_when_the_stream_goes_on_from_elsewhere(heart: Heart) -> None:
+    heart.current(CheckpointId(12), None)
+    assert heart.progress.current is None, "of no moment"
+    heart.current(CheckpointId(12), 300)
+    heart.restored(CheckpointId(12))
+    assert heart.progress.current is not None
+    heart.restored(CheckpointId(11))
+    assert heart.progress.current is None
+    heart.current(CheckpointId(13), None)
+    assert heart.progress.current is None
+
+
 def test_it_beats_at_its_interval(heart: Heart, plain: ObjectStore) -> None:
-    heart.start(20, "")
+    heart.know(20, "")
+    heart.start()
     until(lambda: counter(plain) >= 5, "five heartbeats")
 
 
 def test_what_others_wait_for_is_told_soon_and_the_rest_at_the_next_interval(heart: Heart, plain: ObjectStore) -> None:
-    heart.start(3_600_000, "")
+    heart.know(3_600_000, "")
+    heart.start()
     until(lambda: counter(plain), "the first heartbeat")
     heart.note(lambda progress: replace(progress, records=7))
     threading.Event().wait(0.1)
@@ -126,7 +179,8 @@ def _records(store: ObjectStore) -> int:
 def test_a_storage_that_refuses_does_not_stop_the_heart(heart: Heart, plain: ObjectStore, faults: Faults) -> None:
     faults.refused = ["replace"]
     heart.become(StreamState.RESTORING)
-    heart.start(10, "")
+    heart.know(10, "")
+    heart.start()
     until(lambda: faults.times < 1_000_000 - 3, "some writes were refused")
     assert beat(plain) is None
     faults.refused = []
@@ -141,7 +195,8 @@ def test_a_slow_storage_holds_nobody_who_notes_progress(heart: Heart, faults: Fa
         go_on.wait(3 * PATIENCE_S)
 
     faults.act = hold
-    heart.start(10, "")
+    heart.know(10, "")
+    heart.start()
     assert reached.wait(PATIENCE_S)
     noting = threading.Thread(target=heart.note, args=(lambda progress: replace(progress, batches=1),))
     noting.start()
@@ -171,6 +226,7 @@ class Listener:
             look_at_log=self.look,
             say=lambda what, outcome, text: self.said.append(text),
             interval_ms=10,
+            places=Places(store.url, named=("file:///mnt/savepoints",)),
         )
 
     def look(self) -> None:
@@ -290,6 +346,21 @@ REFUSED: dict[str, tuple[RequestKind, dict[str, Any], str]] = {
         {"name": "upgrade", "target_directory": "savepoints"},
         "'savepoints' is no directory's URL; write it like s3://bucket/folder or /mnt/folder",
     ),
+    "a directory in this process's memory": (
+        RequestKind.SAVEPOINT,
+        {"name": "upgrade", "target_directory": "memory://backup"},
+        "'memory://backup' is in one process's memory, and gone with it; use file:// or s3://",
+    ),
+    "a directory that no setting allows": (
+        RequestKind.SAVEPOINT,
+        {"name": "upgrade", "target_directory": "/mnt/savepoints-evil"},
+        "may not be written to file:///mnt/savepoints-evil; the stream's setting headgate.snapshot.allowed-dirs allows",
+    ),
+    "a directory of a stop that no setting allows": (
+        RequestKind.STOP,
+        {"savepoint": "upgrade", "target_directory": "file:///mnt/savepoints/../elsewhere"},
+        "a savepoint may not be written to file:///mnt/savepoints/../elsewhere",
+    ),
     "a directory that is no text": (
         RequestKind.SAVEPOINT,
         {"name": "upgrade", "target_directory": 5},
@@ -326,6 +397,16 @@ def test_a_request_that_cannot_be_meant_is_refused_with_the_reason(listener: Lis
     assert answer.outcome is Outcome.FAILED
     assert message in answer.why
     assert listener.events == []
+
+
+def test_f147_a_stop_of_an_earlier_generation_is_told_where_its_savepoint_is(listener: Listener) -> None:
+    listener.ask("last", RequestKind.STOP, {"savepoint": "last"}, generation=2)
+    listener.ear._done = {RequestId("last"): savepoint_ref(7, "last")}
+    listener.hear()
+    answer = listener.answer("last")
+    assert answer is not None
+    why = "it was meant for generation 2, which is over; savepoint last (7) is complete, at savepoints/last"
+    assert answer.why == why
 
 
 def test_a_request_to_an_earlier_generation_is_refused_and_one_to_a_later_left_alone(listener: Listener) -> None:

@@ -157,7 +157,7 @@ def test_f174_when_the_strategy_allows_no_more_the_root_cause_is_kept(tmp_path: 
     assert isinstance(error, GivenUp)
     assert is_final(error)
     assert "ValueError: not good" in str(error)
-    assert "it was restarted 2 times already" in str(error)
+    assert "the stream was restarted 2 times already" in str(error)
     assert len(restarts(world)) == 2
     told = [event for event in read_history(world.store, STREAM) if event.what == "restart"]
     assert told[-1].outcome == "FAILED"
@@ -339,6 +339,7 @@ def test_a_stop_is_heard_before_a_stream_that_fails_at_once_fails_again(tmp_path
     world = failing_world(tmp_path, {47: 999})
     world.settings["restart-strategy.fixed-delay.attempts"] = "1000"
     world.settings["restart-strategy.fixed-delay.delay"] = "300 ms"
+    world.settings["restart-strategy.max-failures-per-position"] = "1000"
     world.settings["heartbeat.interval"] = "4 s"  # it is as deaf as that between two looks
     world.write(2)
     life = world.begin()
@@ -369,8 +370,8 @@ def test_an_end_whose_writing_is_not_answered_is_written_again_and_told(tmp_path
     world.write(1)
     life = world.begin()
     life.read_all()
-    life.ask("cancel", RequestKind.CANCEL)
     late.armed = True
+    life.ask("cancel", RequestKind.CANCEL)
     assert life.answer("cancel").outcome is Outcome.DONE
     assert life.wait() is None
     assert isinstance(world.records[-1], Stopped)

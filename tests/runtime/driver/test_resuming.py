@@ -122,9 +122,10 @@ def test_f35_a_sink_is_called_at_the_trigger_and_gets_at_the_restore_what_it_gav
     heard: list[tuple[str, list[Any]]] = []
     prepare, begin = FilesCommitter.prepare, FilesCommitter.begin
 
-    def hear_trigger(sink: FilesCommitter, handles: Sequence[Any]) -> None:
-        heard.append(("trigger", list(handles)))
-        prepare(sink, handles)
+    def hear_trigger(sink: FilesCommitter, handles: Sequence[Any], **how: Any) -> Any:
+        given = prepare(sink, handles, **how)
+        heard.append(("trigger", list(given)))
+        return given
 
     def hear_restore(sink: FilesCommitter, lineage: Any, carried: Sequence[Any], *rest: Any) -> Any:
         heard.append(("restore", [handle for _, handles in carried for handle in handles]))
@@ -272,3 +273,18 @@ def test_f56_f58_only_what_is_below_the_lowest_retained_checkpoint_and_in_no_use
     assert order[:5] == [1, 3, 4, 5, 6], "the oldest first"
     assert order == sorted(order)
     assert [path for path in deleted if "/shared/" in path]
+
+
+def test_the_micro_batches_of_a_checkpoint_publish_one_file_for_each_subtask(world: LifeWorld) -> None:
+    world.write(12)
+    life = world.begin(settings=BY_HAND)
+    life.read_all()
+    staged = list(world.base.rglob("staged/*"))
+    life.ask("now", RequestKind.CHECKPOINT)
+    assert life.answer("now").outcome is Outcome.DONE
+    until(lambda: world.output() != [], "the group is committed")
+    assert life.stop() is None
+    published = list(world.base.rglob("part-*.parquet"))
+    subtasks = {path.name.split("-")[3] for path in published}
+    assert len(staged) > len(published) == len(subtasks), "micro-batches staged more files than were published"
+    world.check_output()

@@ -9,9 +9,11 @@ from headgate.coordinator.cut import BatchResult, Cut
 from headgate.coordinator.messages import (
     Acknowledged,
     Action,
+    Cleaned,
     CommitGroups,
     Committed,
     Event,
+    NotifyComplete,
     SourceEnded,
     Stored,
     StoreSnapshot,
@@ -44,6 +46,8 @@ class Job:
         exactly_once: bool = True,
         idle_after_ms: int | None = None,
         sources_run: bool = True,
+        flow_class: type[Flow] = Flow,
+        begins_as: SnapshotRef | None = None,
         finished: frozenset[VertexUid] = frozenset(),
         **options: Any,
     ) -> None:
@@ -53,11 +57,12 @@ class Job:
             options=CheckpointOptions(**{"interval_ms": None, **options}),
             participants=frozenset(name for uid, parts in PARTS.items() for name in parts.all(uid)),
             cut=Cut(epoch=0, positions=start, finished=finished),
-            next_id=CheckpointId(1),
-            retained=[],
+            next_id=CheckpointId(1) if begins_as is None else begins_as.id.next(),
+            retained=[] if begins_as is None else [begins_as],
+            begins_as=None if begins_as is None else begins_as.id,
             groups=[],
             started_ms=0,
-            flow=Flow(topology, start, exactly_once=exactly_once),
+            flow=flow_class(topology, start, exactly_once=exactly_once),
             tasks=PARTS,
             idle_after_ms={} if idle_after_ms is None else dict.fromkeys((S0, S1), idle_after_ms),
         )
@@ -151,7 +156,7 @@ class Job:
             self.acknowledge(take)
 
     def complete(self) -> None:
-        """What is to be stored is stored, and committed."""
+        """What is to be stored is stored, and committed; what it has retired is deleted."""
         stored = self.all(StoreSnapshot)[-1]
         ref = SnapshotRef(
             stored.checkpoint, SnapshotKind.CHECKPOINT, Generation(1), f"chk-{stored.checkpoint}", 1, "00", stored.name
@@ -160,6 +165,9 @@ class Job:
         for action in actions:
             if isinstance(action, CommitGroups):
                 self.tell(Committed(groups=tuple(group.id for group in action.groups)))
+            if isinstance(action, NotifyComplete):
+                for retired in action.retired:
+                    self.tell(Cleaned(checkpoint=retired))
 
     # ---- what was wanted
 

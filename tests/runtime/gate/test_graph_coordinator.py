@@ -16,9 +16,11 @@ from headgate.coordinator.messages import (
     WriteStopped,
 )
 from headgate.coordinator.reasons import CheckpointFailureReason as Reason
+from headgate.gate.elements import Barrier
+from headgate.gate.flow import Flow, Told
 from headgate.gate.messages import BatchTaken, FinishTask, SourcesRun
 from headgate_contract.ids import CheckpointId, SavepointName, VertexUid
-from tests.runtime.gate.graph_coordinating import A_TO_B, OUT_A, OUT_B, PARTS, S0, S1, A, B, Job
+from tests.runtime.gate.graph_coordinating import A_TO_B, FROM_S0, OUT_A, OUT_B, PARTS, S0, S1, A, B, Job
 
 AT_A = {"state a", "sink out-a", "source s0", "source s1", "inputs a"}
 AT_B = {"state b", "sink out-b", "inputs b"}
@@ -124,6 +126,27 @@ def test_an_abort_lets_the_inputs_that_were_held_back_go_on() -> None:
     job.run_dry()
     assert job.coordinator.is_dry
     assert job.parts(1) == set()
+
+
+class OneBarrierIsLate(Flow):
+    """As a source of a broker of its own would: its barrier comes later than the other's."""
+
+    def inject(self, barrier: Barrier, now_ms: int) -> list[Told]:
+        return self._put([(FROM_S0, barrier)], now_ms)
+
+
+def test_what_a_task_has_told_of_a_checkpoint_is_forgotten_with_it() -> None:
+    """Its barrier has overtaken on one input, and not come by the other: only the watermarks are known."""
+    job = Job(overtakes_after_ms=0, flow_class=OneBarrierIsLate)
+    job.hand_over(S0)
+    job.trigger()
+    assert "state a" in job.parts(1)
+    assert "inputs a" not in job.parts(1)
+    assert {task for _, task in job.coordinator._known} == {A}
+    job.tell(Declined(checkpoint=CheckpointId(1), participant="state a", cause="?"))
+    assert job.coordinator._known == {}
+    job.trigger()
+    assert {checkpoint for checkpoint, _ in job.coordinator._known} == {2}
 
 
 def test_what_a_failed_attempt_has_staged_goes_with_the_next_one() -> None:

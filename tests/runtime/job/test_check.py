@@ -48,6 +48,18 @@ def write(folder: Path, text: str, name: str = "my_job.py") -> Path:
     return path
 
 
+THREE_SINKS = """
+import headgate
+
+job = headgate.Job("three")
+numbers = job.source("numbers", headgate.sources.rate(1))
+numbers.sink("out", headgate.sinks.files("out"))
+nowhere = {"endpoint_url": "http://127.0.0.1:1"}
+numbers.sink("far", headgate.sinks.files("s3://no-such-bucket/x", storage_options=nowhere))
+numbers.sink("seen", headgate.sinks.console())
+"""
+
+
 def run(*arguments: str, cwd: Path) -> tuple[int, list[str], str]:
     """The check as deploy runs it: exit code, lines on stdout, stderr."""
     environment = {**os.environ, "PYTHONPATH": f"{REPO / 'plugins'}{os.pathsep}{REPO / 'spark_jobs'}"}
@@ -103,6 +115,10 @@ def test_a_bad_job_gives_its_verdict_and_exit_code_2(text: str, tmp_path: Path) 
             "spark.master is 'spark://host:7077': a driver",
         ),
         ('{"spark.master": "local[4,3]"}', "spark.master is 'local[4,3]'"),
+        (
+            '{"spark.master": "local-cluster[1,1,600]", "spark.authenticate": false}',
+            "spark.authenticate is 'false': whoever is on the host could run code",
+        ),
         ('{"spark.sql.files.ignoreCorruptFiles": true}', "spark.sql.files.ignoreCorruptFiles is refused"),
         ('{"spark.sql.files.ignoreMissingFiles": "TRUE"}', "spark.sql.files.ignoreMissingFiles is refused"),
         ('{"state.backnd.type": "hashmap"}', "unknown setting 'state.backnd.type'; did you mean 'state.backend.type'?"),
@@ -128,6 +144,18 @@ def test_relative_paths_are_seen_from_the_directory_that_is_given(
     assert "gone" in gone["error"]
 
 
+def test_what_the_sinks_hold_is_told_and_one_that_cannot_be_looked_at_hides_no_other(tmp_path: Path) -> None:
+    write(tmp_path, THREE_SINKS)
+    (tmp_path / "out").mkdir()
+    code, lines, _ = run("my_job.py", "--sinks", "orders", cwd=tmp_path)
+    assert code == 0
+    held = json.loads(lines[0])["plan"]["sinks"]
+    assert held["out"] == {"history": "", "generation": 0, "groups": {}, "hidden": [], "staged": [], "faults": []}
+    assert "error" in held["far"]
+    assert held["seen"] == {}
+    assert not list((tmp_path / "out").iterdir()), "nothing was changed"
+
+
 def test_it_warns_where_checkpointing_is_off(tmp_path: Path) -> None:
     path = write(tmp_path, STATELESS)
     warnings = check(path)["warnings"]
@@ -143,6 +171,15 @@ def test_an_error_is_told_once_with_the_authors_lines(tmp_path: Path) -> None:
     assert verdict["error"].startswith(f"the job file {path} does not import: ZeroDivisionError: division by zero")
     assert f"{path}:2 in f: return 1 / 0" in verdict["error"]
     assert verdict["traceback"] == ""
+
+
+@pytest.mark.parametrize("line", ['sources.files("{url}")', 'sinks.files("{url}")', 'nothing("{url}")'])
+def test_credentials_in_the_authors_own_line_are_in_no_verdict(line: str, tmp_path: Path) -> None:
+    url = "s3://KEY:SECRET@bucket/x"
+    verdict = check(write(tmp_path, f"from headgate import sources, sinks\nit = {line.format(url=url)}\n"))
+    assert not verdict["ok"]
+    assert "line 2" in verdict["error"] or ":2" in verdict["error"]
+    assert "SECRET" not in json.dumps(verdict)
 
 
 def test_a_graph_that_is_none_is_told_by_name(tmp_path: Path) -> None:
@@ -209,7 +246,7 @@ ON_SPARK: dict[str, tuple[str, str, str]] = {
     ),
     "a sum of text": (
         f"{HEAD}rows{COUNT}".replace("headgate.count()", 'headgate.sum("who")'),
-        "a column of type string cannot be summed; cast it to a number before key_by",
+        "'counts': n=sum('who'): a column of type string cannot be summed; cast it to a number before key_by",
         "",
     ),
     "a transform that fails": (
@@ -230,6 +267,21 @@ ON_SPARK: dict[str, tuple[str, str, str]] = {
     "state in Spark": (
         f'{HEAD}rows.transform(lambda df: df.dropDuplicates(["id"]), uid="once"){COUNT}',
         "the DataFrame code of transform 'once' uses dropDuplicates, which keeps state in Spark that no snapshot would",
+        "",
+    ),
+    "a schema that the format cannot have": (
+        f"{HEAD}rows{COUNT}".replace('format="json"', 'format="csv"').replace("at TIMESTAMP", "at ARRAY<INT>"),
+        "source 'rows': the schema 'id BIGINT, who STRING, at ARRAY<INT>' is not valid: ",
+        "",
+    ),
+    "a schema that is none, of records that go straight to a sink": (
+        f"{HEAD}rows{SINK}".replace("id BIGINT", "id BIGNT"),
+        "source 'rows': the schema 'id BIGNT, who STRING, at TIMESTAMP' is not valid: ",
+        "",
+    ),
+    "a union of which one side lacks the key": (
+        f'{HEAD}more = {OTHER}.transform(lambda df: df.select("id"))\nrows.union(more){COUNT}',
+        "key_by of 'counts': there is no column 'who', in what 'other' gives; the stream has id",
         "",
     ),
     "a schema that is none": (

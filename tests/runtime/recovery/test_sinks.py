@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from headgate_contract.errors import SinkFailed
 from headgate_contract.fitting import renamed
 from headgate_contract.ids import CheckpointId, Generation, SavepointName, VertexUid
 from headgate_contract.paths import METADATA
-from headgate_contract.records import GenerationStarted, SlotRecord, SnapshotCompleted, slot_log
+from headgate_contract.records import GenerationStarted, Repaired, SlotRecord, SnapshotCompleted, slot_log
 from headgate_contract.restore import RestoreFrom, StartFresh
 from headgate_contract.snapshot import CommittableGroup, SnapshotKind, SnapshotMetadata, SnapshotRef
 from headgate_contract.store import ObjectStore, open_store
@@ -40,6 +40,12 @@ class RecordingCommitter(ListCommitter):
         super().__init__()
         self.told: list[Told] = []
         self.handles: dict[int, list[Mapping[str, Any]]] = {}
+        self.taken_over: list[int] | None = None
+
+    def take_over(self, groups: Sequence[Group], shown: Set[CheckpointId] = frozenset()) -> tuple[CheckpointId, ...]:
+        assert not self.told, "before it begins"
+        self.taken_over = [int(id) for id, _ in groups]
+        return ()
 
     def begin(
         self,
@@ -125,6 +131,19 @@ class Stream:
             )
         )
 
+    def repair(self) -> None:
+        """What a repair writes last; the next generation is the one that would have come anyhow."""
+        self._append(
+            Repaired(
+                repair="r",
+                next_generation=Generation(self.generation + 1),
+                next_checkpoint=CheckpointId(max(self.refs, default=0) + 1),
+                by="ann",
+                reason="",
+                at_ms=0,
+            )
+        )
+
     def _append(self, record: SlotRecord) -> None:
         log = slot_log(self.store, STREAM)
         found = log.read()
@@ -169,6 +188,26 @@ def test_a_restore_from_the_newest_carries_its_groups_and_abandons_none(stream: 
 def test_a_restore_from_an_older_one_abandons_what_the_newer_ones_carry_and_protects_it(stream: Stream) -> None:
     stream.start(2)
     assert stream.begin(2)[OUT].told == [Told(frozenset({1, 2}), [2], [3], frozenset({"out-2", "out-3"}))]  # type: ignore[arg-type]
+
+
+def test_until_something_completes_behind_a_repair_a_start_takes_over_what_others_published(stream: Stream) -> None:
+    stream.start(2)
+    assert stream.begin(2)[OUT].taken_over is None
+    stream.repair()
+    stream.start(2)
+    assert stream.begin(2)[OUT].taken_over == [3, 2]
+    stream.start(2)  # the one before may have been killed within
+    assert stream.begin(2)[OUT].taken_over == [3, 2]
+    stream.complete(4, [4])
+    stream.start(4)
+    assert stream.begin(4)[OUT].taken_over is None
+
+
+def test_behind_a_repair_a_sink_is_told_of_all_groups_that_any_snapshot_tells_of(stream: Stream) -> None:
+    stream.complete(4, [4])
+    stream.repair()
+    stream.start(4)
+    assert stream.begin(4)[OUT].taken_over == [2, 3, 4]
 
 
 def test_a_fresh_start_abandons_all_that_is_carried_anywhere(stream: Stream) -> None:

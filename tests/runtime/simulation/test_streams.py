@@ -68,11 +68,43 @@ def test_time_passes_by_hand_and_lets_barriers_pass_and_checkpoints_expire() -> 
         driver.slow("sink out of 2")
         stream.pass_time(1000)
         assert stream.completed == [1]
+        driver.batch()
+        stream.run()
         stream.pass_time(1000)
         assert driver.pending == [2]
         stream.pass_time(500)
         assert driver.pending == []
         assert driver.aborted[2].startswith("it expired after 500 ms")
+
+
+def test_an_idle_stream_writes_nothing_through_restarts_of_its_driver_and_a_launch_begins_with_a_checkpoint() -> None:
+    with StreamHarness(CheckpointOptions(interval_ms=1000), settings=RESTARTS) as stream:
+        driver = stream.launch()
+        driver.batch()
+        stream.run()
+        stream.pass_time(1000)
+        stream.pass_time(1000)
+        assert stream.retained == [2], "the second one notes what the first has committed, and takes its place"
+        slots = len(stream.slots)
+        for _ in range(10):
+            stream.pass_time(1000)
+        assert (stream.retained, len(stream.slots)) == ([2], slots)
+        driver.fail_batch()
+        driver.batch()
+        stream.run()
+        stream.pass_time(1000)
+        assert driver.restarts == 1
+        slots = len(stream.slots)
+        for _ in range(10):
+            stream.pass_time(1000)
+        assert (stream.retained, len(stream.slots)) == ([2], slots), "it stands where its newest checkpoint does"
+        driver.crash()
+        second = stream.launch()
+        stream.pass_time(1000)
+        for _ in range(10):
+            stream.pass_time(1000)
+        assert stream.retained == [3]
+        assert second.position == 5
 
 
 def test_a_certain_snapshot_is_restored_and_what_came_after_it_is_taken_back() -> None:
@@ -183,7 +215,7 @@ def test_a_failed_batch_restarts_the_driver_from_its_newest_checkpoint_after_the
             stream.run()
             stream.pass_time(1000)
         assert again.state is StreamState.FAILED
-        assert "not restarted: it was restarted 1 times already" in str(again.error)
+        assert "not restarted: the stream was restarted 1 time already" in str(again.error)
 
 
 def test_a_slot_that_arrives_after_its_failure_is_too_late_behind_the_restart() -> None:

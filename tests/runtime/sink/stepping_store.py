@@ -23,6 +23,16 @@ class SteppingStore(ObjectStore):
         self._before = before
         self._split_moves = split_moves
 
+    @property
+    def local(self) -> Path | None:
+        return self.inner.local
+
+    def guard_by(self, check: Callable[[], None]) -> None:
+        self.inner.guard_by(check)
+
+    def make_folder(self, folder: str) -> None:
+        self.inner.make_folder(folder)
+
     def create(self, path: str, data: bytes) -> bool:
         self._before(f"create {path}")
         return self.inner.create(path, data)
@@ -49,6 +59,9 @@ class SteppingStore(ObjectStore):
 
     def delete_all(self, folder: str) -> int:
         return super().delete_all(folder) + self.inner.delete_all(folder)  # on a local disk empty folders are left
+
+    def delete_broken_writes(self, folder: str) -> int:
+        return self.inner.delete_broken_writes(folder)
 
     def upload(self, local: Path, path: str) -> int:
         self._before(f"upload {path}")

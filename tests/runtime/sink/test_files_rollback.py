@@ -179,7 +179,7 @@ def test_the_same_group_under_other_files_is_refused(world: World) -> None:
     world.complete(1, 3)
     with pytest.raises(SinkFailed, match=r"manifests/00000003\.json holds other files than group 3 of this stream has"):
         world.commit(1, 3)
-    with pytest.raises(SinkFailed, match="another history of stream orders"):
+    with pytest.raises(SinkFailed, match=r"another copy of the root.*`headgate repair orders` tells"):
         world.begin(2, [1, 2, 3], carried=[3])
 
 

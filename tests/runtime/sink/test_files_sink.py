@@ -14,7 +14,7 @@ from headgate.sink.base import Sink, staged_names
 from headgate_contract.errors import BadConfiguration, StorageUnreachable
 from headgate_contract.ids import CheckpointId, Generation
 from headgate_contract.restore import Rollback
-from tests.runtime.sink.world import SINK, STREAM, batch, task, visible_ids
+from tests.runtime.sink.world import SINK, STREAM, batch, begun, task, visible_ids
 
 
 def test_an_author_finds_the_sinks_by_name() -> None:
@@ -27,6 +27,7 @@ def test_a_relative_path_is_meant_from_where_the_driver_runs(tmp_path: Path, mon
     monkeypatch.chdir(tmp_path)
     sink = files("out/")
     monkeypatch.chdir(tmp_path / "driver")
+    begun(sink)
     shipped = pickle.dumps(sink)
     monkeypatch.chdir(tmp_path / "worker")
     writer = pickle.loads(shipped).writer(task())
@@ -59,6 +60,13 @@ def test_what_the_plan_shows_holds_no_secret() -> None:
     assert pickle.loads(pickle.dumps(sink)) == sink
 
 
+@pytest.mark.parametrize("url", ["s3://KEY:SECRET@bucket/out", "s3a://KEY:SE/CRET@bucket/out", "s3://SECRET@bucket"])
+def test_a_url_with_credentials_is_refused_when_the_sink_is_made_and_does_not_show_them(url: str) -> None:
+    with pytest.raises(BadConfiguration, match="carries credentials") as refused:
+        files(url)
+    assert "SE" not in str(refused.value)
+
+
 def test_files_promise_exactly_once_and_take_back_what_they_published() -> None:
     assert (files("x").guarantee, files("x").rollback) == ("exactly-once", Rollback.RETRACT)
 
@@ -86,10 +94,14 @@ def test_what_cannot_be_meant_is_refused_where_it_is_written(arguments: dict[str
 
 
 def test_a_target_that_cannot_be_written_is_said_before_the_first_batch(tmp_path: Path) -> None:
-    files(tmp_path / "new" / "out").check()
+    files(tmp_path / "new").check()
+    with pytest.raises(StorageUnreachable, match=r"mnt is not there"):
+        files(tmp_path / "mnt" / "out").check()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new"], "nothing above it is made"
     (tmp_path / "taken").write_text("a file")
-    with pytest.raises(StorageUnreachable, match="taken"):
+    with pytest.raises(StorageUnreachable, match=r"the sink's target .*taken.* another folder for the sink") as refused:
         files(tmp_path / "taken").check()
+    assert "root" not in str(refused.value).replace(str(tmp_path), "")
 
 
 def test_only_handles_that_name_something_staged_are_protected() -> None:

@@ -17,7 +17,9 @@ import pyarrow.fs as pafs
 from hypothesis import HealthCheck, settings
 
 from headgate.sink.base import BeginReport, SinkTask, staged_names
+from headgate.sink.files import FilesSink
 from headgate.sink.files_committer import FilesCommitter
+from headgate.sink.files_layout import SinkLayout
 from headgate.sink.files_writer import FilesWriter
 from headgate_contract.ids import CheckpointId, Generation, StreamName, VertexUid
 from headgate_contract.store import ObjectStore, open_store
@@ -64,6 +66,13 @@ def task(generation: int = 1, *, epoch: int = 1, subtask: int = 0, restart: int 
     )
 
 
+def begun(sink: FilesSink) -> FilesSink:
+    """Its target as the beginning of a life leaves it for the tasks."""
+    sink._store().make()
+    sink._store().make_folder(SinkLayout(STREAM, SINK).staged)
+    return sink
+
+
 @dataclass
 class World:
     """A target with groups of known rows: group n holds the ids n*100, n*100+1, ... one for each of its files."""
@@ -77,7 +86,9 @@ class World:
 
     @cached_property
     def store(self) -> ObjectStore:
-        return open_store(self.url, self.options)
+        store = open_store(self.url, self.options)
+        store.make()
+        return store
 
     def copy(self) -> World:
         """The same, in another place."""

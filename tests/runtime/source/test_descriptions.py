@@ -98,3 +98,10 @@ def test_a_plan_tells_of_a_source_without_its_options():
     assert source.describe() == {"kind": "files", "path": "in/", "format": "csv", "schema": "a INT"}
     assert sources.socket("here", 1).describe() == {"kind": "socket", "host": "here", "port": 1, "resume": False}
     assert sources.rate(5).describe() == {"kind": "rate", "rows_per_second": 5, "rows_per_batch": None}
+
+
+@pytest.mark.parametrize("url", ["s3://KEY:SECRET@bucket/in", "s3a://KEY:SE/CRET@bucket/in"])
+def test_a_url_with_credentials_is_refused_when_the_source_is_made_and_does_not_show_them(url: str):
+    with pytest.raises(JobInvalid, match=r"the URL carries credentials") as refused:
+        sources.files(url)
+    assert "SE" not in str(refused.value)

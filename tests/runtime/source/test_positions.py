@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -57,10 +58,10 @@ class TestFileList:
         book = _noted(1000)
         first = book.save(_position(1000), shelf.put)
         book.confirm(first)
-        book.note(_entries(1000, 150))
-        second = book.save(_position(1150), shelf.put)
+        book.note(_entries(1000, 80))
+        second = book.save(_position(1080), shelf.put)
         assert second.files == first.files
-        assert second.position["tail"] == _entries(1000, 150)
+        assert second.position["tail"] == _entries(1000, 80)
         assert len(shelf.files) == 1
 
     def test_a_base_that_was_never_confirmed_is_not_shared(self, shelf):
@@ -93,16 +94,36 @@ class TestFileList:
         again = restored.save(_position(1000), shelf.put)
         assert not {handle.path for handle in again.files} & {handle.path for handle in state.files}
 
-    def test_the_bytes_written_stay_proportional_to_the_files(self, shelf):
-        book = FileListBook("records", "files")
-        for batch in range(1000):
-            book.note(_entries(10 * batch, 10))
-            book.confirm(book.save(_position(10 * (batch + 1)), shelf.put))
-        whole = _noted(10_000).save(_position(10_000), Shelf().put).files[0].length
-        assert shelf.written < 5 * whole
-        assert len(shelf.files) < 25
+    def test_what_checkpoints_write_of_a_list_grows_with_the_list_and_not_with_its_square(self, shelf):
+        """5,000 checkpoints of 20 files each: inline they hold no more than they may, and pieces are few and shared."""
+        book, inline, most = FileListBook("records", "files"), 0, 0
+        for checkpoint in range(5000):
+            book.note(_entries(20 * checkpoint, 20))
+            state = book.save(_position(20 * (checkpoint + 1)), shelf.put)
+            book.confirm(state)
+            inline += len(json.dumps(state.position))
+            most = max(most, len(state.files))
+            assert len(state.position["tail"]) <= FileListBook.INLINE
+        entry, doublings = len(json.dumps(_entries(0, 1)[0])), math.log2(100_000 / FileListBook.INLINE)
+        assert inline < 5000 * (FileListBook.INLINE * (entry + 4) + 300)
+        assert most <= doublings + 1
+        whole = _noted(100_000).save(_position(100_000), Shelf().put).files[0].length
+        assert shelf.written < 1.5 * whole * doublings
+        restored = FileListBook("records", "files")
+        restored.load(state, shelf.get)
+        assert restored.entries(10**9) == _entries(0, 100_000)
 
-    @pytest.mark.parametrize("change", [{"count": 999}, {"in_base": 999}, {"tail": [{}]}])
+    def test_checkpoints_that_never_complete_leave_the_pieces_of_the_last_one_that_did(self, shelf):
+        book = _noted(1000)
+        confirmed = book.save(_position(1000), shelf.put)
+        book.confirm(confirmed)
+        for attempt in range(1, 5):
+            book.note(_entries(900 + 100 * attempt, 100))
+            state = book.save(_position(1000 + 100 * attempt), shelf.put)
+            assert state.files[:1] == confirmed.files
+        assert len(state.files) == 2
+
+    @pytest.mark.parametrize("change", [{"count": 999}, {"pieces": [999]}, {"tail": [{}]}])
     def test_a_list_that_does_not_add_up_is_damage(self, shelf, change):
         state = _noted(1000).save(_position(1000), shelf.put)
         wrong = replace(state, position={**state.position, **change})

@@ -131,18 +131,19 @@ def test_the_server_may_go_away_and_come_back_on_its_port(log):
             with TextServer(TEXT, port=server.port) as again:
                 until(lambda: _logged(log, 1) == len(TEXT.data))
     assert log.lines(1).read_bytes() == TEXT.data
-    assert again.resumed == [stood]
+    (resumed,) = again.resumed
+    assert stood <= resumed, (
+        "where it stood, behind what was still on its way: none of it is there twice, none is missing"
+    )
 
 
 def test_a_server_that_turns_everybody_away_is_not_asked_in_a_busy_loop(log, scripted):
     server = scripted()
     writer = log.begin(1, resumes=True)
+    begun = time.monotonic()
     with feeding(socket_source("127.0.0.1", server.port, resume=True), writer):
-        until(lambda: server.connections >= 3)
-        begun = time.monotonic()
         until(lambda: server.connections >= 4)
-        assert time.monotonic() - begun > 0.3
-        assert server.connections <= 5
+        assert time.monotonic() - begun > 0.6, "0.1 s, 0.2 s and 0.4 s, however slow the machine is"
 
 
 def test_without_resume_nothing_is_said_and_a_half_line_of_a_lost_connection_is_dropped(log, scripted):
@@ -245,6 +246,7 @@ def test_lives_that_are_killed_at_any_moment_leave_a_log_without_gap_or_repeat(l
         segment = 0
         while not server.complete:
             segment += 1
+            server.held_at = len(text.data) * min(segment, 5) // 5  # so there are several, however slowly they start
             life = subprocess.Popen(
                 [sys.executable, "-c", _A_LIFE, str(tmp_path), str(segment), str(server.port)],
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},

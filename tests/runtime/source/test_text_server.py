@@ -91,11 +91,11 @@ def test_what_was_held_comes_no_faster_than_the_rest_when_it_may():
                 found += client.recv(1 << 16)
             time.sleep(1.5)  # by the clock alone all of it would be there
             assert server.sent_to == len(found) == text.end_at(500)
-            server.go_on()
             begun = time.monotonic()
+            server.go_on()
             while len(found) < len(text.data):
                 found += client.recv(1 << 16)
-            assert 0.4 < time.monotonic() - begun < 5
+            assert 0.4 < time.monotonic() - begun < 30
     assert found == text.data
 
 
@@ -104,7 +104,7 @@ def test_words_flow_at_the_rate():
     with TextServer(text, words_per_second=2_000) as server:
         begun = time.monotonic()
         read_from(server.port, b"RESUME 0\n", len(text.data))
-        assert 0.4 < time.monotonic() - begun < 5
+        assert 0.4 < time.monotonic() - begun < 30
 
 
 def test_the_script_tells_its_port_and_leaves_the_truth_when_it_is_stopped(tmp_path):
@@ -116,7 +116,7 @@ def test_the_script_tells_its_port_and_leaves_the_truth_when_it_is_stopped(tmp_p
         data = make_text(9, 500).data
         assert read_from(port, b"RESUME 0\n", len(data)) == data
         server.send_signal(signal.SIGTERM)
-        assert server.wait(10) == 0
+        assert server.wait(60) == 0
     facts = json.loads(truth.read_text())
     assert facts["complete"] is True
     assert facts["words"] == 500

@@ -20,8 +20,8 @@ from headgate.step.moments import in_utc
 from headgate.step.operators import HASH, AggregateOperator, Keyed, ProcessOperator
 from headgate.step.task import SinkStage, StepAck, StepTask, run
 from headgate_contract.errors import BatchFailed
-from headgate_contract.ids import VertexUid
-from tests.runtime.step.vertex import OUT, RowsSink, Vertex, hashed, scratch, staged, written
+from headgate_contract.ids import Generation, VertexUid
+from tests.runtime.step.vertex import OUT, STREAM, RowsSink, Vertex, hashed, scratch, staged, written
 
 COUNT = AggregateOperator.of("counts", ("user",), {"n": headgate.count()})
 KEYS = ("user",)
@@ -217,11 +217,15 @@ def test_why_a_batch_failed_is_told_also_when_the_storage_does_not_let_its_sinks
 
 
 def test_whatever_fails_leaves_no_staged_file_on_the_target(directory: Path, tmp_path: Path) -> None:
-    files = SinkStage(uid=OUT, sink=FilesSink(str(tmp_path / "out")))
+    target = FilesSink(str(tmp_path / "out"))
+    target.check()
+    committer = target.committer(STREAM, OUT, Generation(1), "history")
+    committer.begin(frozenset(), [], [], frozenset())
+    files = SinkStage(uid=OUT, sink=target)
     vertex = counting(directory, parallelism=1, sinks=(files, FAILURES["the end of a sink"][1][1]))
     with pytest.raises(OSError, match="the sink fails at finish"):
         vertex.run(users("ann"))
-    assert [path for path in (tmp_path / "out").rglob("*") if path.is_file()] == []
+    assert [path for path in (tmp_path / "out").rglob("staged/*") if path.is_file()] == []
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

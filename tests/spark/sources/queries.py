@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from headgate.source.positions import INITIAL, Json
-from headgate.spark.chain import root_cause
+from headgate.spark.failures import root_cause
 from headgate.spark.readers import Reader
 from headgate_contract.snapshot import SourceState
 from tests.runtime.source.shelf import Shelf
@@ -35,6 +35,7 @@ class RunningQuery:
 
     def __init__(self, session: SparkSession, reader: Reader, folder: Path, position: Json) -> None:
         self.shelf = Shelf()
+        self._session = session
         self._reader = reader
         self._folder = folder
         self._leave = threading.Semaphore(0)
@@ -53,6 +54,8 @@ class RunningQuery:
         if self._stopping:
             return
         self.before_rows(frame)
+        own = self._reader.own_frame(self._session, self._reader.origin(self._folder, number))
+        frame = frame if own is None else own
         rows = [tuple(row) for row in frame.collect()]
         position = self._reader.position(self._folder, number)
         taken = Taken(rows, self._reader.book.save(position, self.shelf.put))

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from headgate.source.files import FilesSource, files
-from headgate.spark.readers import FilesReader
+from headgate.spark.files_reader import FilesReader
 from tests.spark.sources.queries import Lives, rows_of
 
 pytestmark = pytest.mark.spark
@@ -161,3 +161,19 @@ def test_a_torn_line_fails_the_stream_and_becomes_nulls_only_when_asked_for(
     with lives.life(FilesReader(source, "records")) as query:
         (batch,) = query.take(1)
     assert (len(batch.rows), batch.rows[0]) == (2, made[0])
+
+
+def test_a_file_dated_far_ahead_makes_no_other_too_old(lives: Lives, tmp_path: Path):
+    """By Spark's own rule all that is older than the newest file by more than an age is dropped, for good."""
+    folder = tmp_path / "in"
+    ahead = write(folder, 0)
+    os.utime(folder / "f00000.parquet", (7_258_118_400, 7_258_118_400))
+    with lives.life(reader_of(folder)) as query:
+        (first,) = query.take(1)
+        assert first.rows == ahead
+        behind = write(folder, 1)
+        assert query.take(1)[0].rows == behind
+    old = write(folder, 2)
+    os.utime(folder / "f00002.parquet", (86_400, 86_400))
+    with lives.life(reader_of(folder, at_once=5), first.snapshot) as query:
+        assert rows_of(query.take_rows(6)) == sorted(behind + old)

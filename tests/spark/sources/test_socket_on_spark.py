@@ -8,11 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from headgate.source.line_log import LogPosition
+from headgate.source.line_ranges import LineView
 from headgate.source.socket import SocketSource, socket
 from headgate.spark.socket_reader import SocketReader
 from headgate_contract.errors import Conflict, Fenced, JobInvalid, StorageError
 from headgate_contract.ids import Generation, StreamName
+from headgate_contract.store import open_store
 from scripts.text_server import Text, TextServer, make_text
+from tests.runtime.driver.waiting import until
+from tests.runtime.source.logs import make_log
 from tests.spark.sources.queries import Lives, Taken, rows_of
 
 pytestmark = pytest.mark.spark
@@ -32,7 +37,8 @@ def source_of(server: TextServer, max_bytes: int = 8_000) -> SocketSource:
 
 
 def reader(tmp_path: Path, source: SocketSource, generation: int) -> SocketReader:
-    root = (tmp_path / "root").as_uri()
+    root = open_store((tmp_path / "root").as_uri())
+    root.make()
     return SocketReader(source, "lines", StreamName("words"), root, Generation(generation))
 
 
@@ -71,6 +77,11 @@ def test_large_batches_are_split_into_ranges_of_whole_lines(lives: Lives, tmp_pa
     with TextServer(text) as server, lives.life(reader(tmp_path, source_of(server, 1 << 29), 1)) as query:
         partitions = []
         query.before_rows = lambda frame: partitions.append(frame.rdd.getNumPartitions())
+        log = LineView(make_log(tmp_path / "root"), 1)
+        end = LogPosition(1, len(text.data))
+        until(
+            lambda: log.latest(log.beginning(), None) == end, "all of it is there, of which the first batch has a part"
+        )
         taken = query.take_rows(len(text.line_ends))
     assert max(partitions) >= 2
     assert sorted(lines_of(taken)) == sorted(text.data.decode().splitlines())
@@ -120,4 +131,4 @@ def test_an_overtaken_driver_reads_nothing(lives: Lives, tmp_path: Path, server:
 
 def test_a_root_that_is_no_file_system_is_refused_by_name(server: TextServer):
     with pytest.raises(JobInvalid, match="a socket source keeps its log on a file system, and memory://x is none"):
-        SocketReader(source_of(server), "lines", StreamName("words"), "memory://x", Generation(1))
+        SocketReader(source_of(server), "lines", StreamName("words"), open_store("memory://x"), Generation(1))

@@ -6,6 +6,7 @@ It also does so if the seeds are many and a kind of fault was rare among them, o
 from __future__ import annotations
 
 import argparse
+import logging
 import multiprocessing
 import os
 import sys
@@ -38,7 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _one(seed: int, fault: str, all_turns: bool) -> int:
     be_quiet()
     trace = Trace(last=None) if all_turns else Trace()
-    report = simulate(seed, fault, trace)
+    try:
+        report = simulate(seed, fault, trace)
+    finally:
+        logging.disable(logging.NOTSET)
     if all_turns:
         print("\n".join(trace.lines()))
         print(f"seed {seed}: {report.broken or 'no law was broken'}, {report.turns} events")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from headgate.coordinator.coordinator import Coordinator
 from headgate.coordinator.cut import at_end, is_at_end
-from headgate.coordinator.messages import Acknowledged, Action, BatchDone, Event, TakeSnapshot
+from headgate.coordinator.messages import Acknowledged, Action, BatchDone, Event, StoreSnapshot, TakeSnapshot
+from headgate.coordinator.newest import Content, NewestCheckpoint
+from headgate.coordinator.output import OutputOnItsWay
 from headgate.driver.ledger import Ledger
 from headgate.driver.shared_state import SharedFiles
 from headgate.gate.channel import Channel
@@ -23,9 +26,13 @@ from headgate.testing.simulation.job import NUMBERS
 from headgate.testing.simulation.taker import SimulatedTaker
 from headgate_contract.catalogue import Catalogue
 from headgate_contract.errors import SlotTaken
+from headgate_contract.folding import Folding
 from headgate_contract.ids import CheckpointId, SlotNumber, VertexUid
+from headgate_contract.log import ExclusiveLog
 from headgate_contract.records import Restarted, SlotLog, SlotRecord
-from headgate_contract.snapshot import StateHandle
+from headgate_contract.root_store import RootStore
+from headgate_contract.snapshot import SnapshotMetadata, StateHandle
+from headgate_contract.summary import Summary
 
 
 class EarlyCommit(CommitBeforeCompletion):
@@ -46,6 +53,32 @@ class NoFence(Ledger):
                 self._newest = self._newest.next()
             else:
                 return self._newest
+
+
+class FreeingNumbers(Folding):
+    """Deletes every slot that summaries cover: whoever was frozen finds his number free."""
+
+    def _deletable(self, summary: Summary) -> Sequence[SlotNumber]:
+        return super()._deletable(replace(summary, taken=()))
+
+
+class FreeingLedger(Ledger):
+    def __init__(self, **parts: Any) -> None:
+        super().__init__(**parts)
+        self.cleaner.folding_class = FreeingNumbers
+
+
+class HastyFolding(Folding):
+    """Deletes what the newest summary covers, before another one is there."""
+
+    def _clear(self, numbers: Sequence[SlotNumber]) -> None:
+        super()._clear([numbers[0], *numbers])
+
+
+class HastyLedger(Ledger):
+    def __init__(self, **parts: Any) -> None:
+        super().__init__(**parts)
+        self.cleaner.folding_class = HastyFolding
 
 
 class NoCounts(SharedFiles):
@@ -167,9 +200,64 @@ class EarlyEnd(Flow):
         return replace(told, positions={**told.positions, **ended})
 
 
+class WhateverCame(NewestCheckpoint):
+    """Takes the newest checkpoint for current whatever has come since."""
+
+    def says_all(self, now: Content | None, output: OutputOnItsWay) -> CheckpointId | None:
+        return self.id
+
+
+class WhateverTasksDid(NewestCheckpoint):
+    """Takes it for current while the sources stand where they stood."""
+
+    def says_all(self, now: Content | None, output: OutputOnItsWay) -> CheckpointId | None:
+        return self.id if now is not None and now.cut.positions == self.content.cut.positions else None
+
+
+class Careless(Coordinator):
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._newest = WhateverCame(self._newest.id, self._newest.content)
+
+
+class CarelessOfTasks(GraphCoordinator):
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._newest = WhateverTasksDid(self._newest.id, self._newest.content)
+
+
+class AnyRoot(RootStore):
+    """Takes whatever is in the root's place for it."""
+
+    def check(self, *, anew: bool = False) -> None:
+        """Nobody looks."""
+
+
+class AnyLog(ExclusiveLog[SlotRecord]):
+    """Goes on wherever its next number is free."""
+
+    def confirm(self, number: SlotNumber) -> None:
+        """Nobody looks."""
+
+
+class BelievingLedger(Ledger):
+    """Takes what was written for written, wherever that went."""
+
+    def __init__(self, **parts: Any) -> None:
+        known: SlotLog = parts["slots"]
+        parts["slots"] = AnyLog(known.store, known.folder, known.kind, known.records)
+        super().__init__(**parts)
+
+    def _check_stored(self, action: StoreSnapshot, metadata: SnapshotMetadata, folder: str) -> None:
+        """Nobody looks."""
+
+
 BREAKS: dict[str, Callable[[Model], Model]] = {
     "commit-before-completion": lambda model: replace(model, ledger_class=EarlyCommit),
     "no-fence": lambda model: replace(model, ledger_class=NoFence),
+    "no-root-check": lambda model: replace(model, root_class=AnyRoot, ledger_class=BelievingLedger),
+    "fold-frees-numbers": lambda model: replace(model, ledger_class=FreeingLedger),
+    "fold-deletes-early": lambda model: replace(model, ledger_class=HastyLedger),
     "delete-without-refcount": lambda model: replace(model, shared_class=NoCounts),
     "accept-foreign-ack": lambda model: replace(model, coordinator_class=AnyAck),
     "barrier-before-its-batch": lambda model: replace(model, coordinator_class=EarlyBarrier),
@@ -182,6 +270,8 @@ BREAKS: dict[str, Callable[[Model], Model]] = {
         model, coordinator_class=NeverFinishes, graph_coordinator_class=NobodyFinishes
     ),
     "end-before-overtaken": lambda model: replace(model, flow_class=EarlyEnd),
+    "current-whatever-came": lambda model: replace(model, coordinator_class=Careless),
+    "current-by-positions": lambda model: replace(model, graph_coordinator_class=CarelessOfTasks),
     "forget-overtaken-batch": lambda model: replace(model, flow_class=ForgetOvertakenBatch),
 }
 """By the names under which `make simulate BREAK=` takes them."""

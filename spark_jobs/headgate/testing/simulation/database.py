@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,7 +78,7 @@ class SimulatedCommitter(SinkCommitter):
 
     def begin(
         self,
-        lineage: frozenset[CheckpointId],
+        lineage: Set[CheckpointId],
         carried: Sequence[Group],
         abandoned: Sequence[Group],
         protected: frozenset[str] | None,
@@ -87,7 +87,7 @@ class SimulatedCommitter(SinkCommitter):
 
     def _begin(
         self,
-        lineage: frozenset[CheckpointId],
+        lineage: Set[CheckpointId],
         carried: Sequence[Group],
         abandoned: Sequence[Group],
         protected: frozenset[str] | None,
@@ -122,15 +122,25 @@ class SimulatedCommitter(SinkCommitter):
 
         return self._host.call("sink: stage", act)
 
-    def prepare(self, handles: Sequence[Mapping[str, Any]]) -> None:
-        def act() -> None:
+    def prepare(self, handles: Sequence[Mapping[str, Any]], *, joinable: bool = False) -> Sequence[Mapping[str, Any]]:
+        """What can be joined is, and what it was joined from is not made durable: nobody may ever need that."""
+
+        def act() -> Sequence[Mapping[str, Any]]:
             if self._database.generation != self._generation:
                 raise self._fenced()
+            prepared = self._join(handles) if joinable and len(handles) > 1 else handles
             states = self._database.states
-            new = [name for name in _names(handles) if states[name] is OutputState.STAGED]
+            new = [name for name in _names(prepared) if states[name] is OutputState.STAGED]
             self._database.become(new, OutputState.PREPARED)
+            return prepared
 
-        self._host.call("sink: prepare", act)
+        return self._host.call("sink: prepare", act)
+
+    def _join(self, handles: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+        names, staged = _names(handles), self._database.staged
+        joined = f"{names[0]}+{len(staged)}"
+        self._database.stage(joined, [row for name in names for row in staged[name]])
+        return [{"staged": joined}]
 
     def commit(self, group: CheckpointId, handles: Sequence[Mapping[str, Any]]) -> None:
         def act() -> None:

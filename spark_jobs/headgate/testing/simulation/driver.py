@@ -26,9 +26,10 @@ from headgate.testing.simulation.disk import Disk, SimulatedStore
 from headgate.testing.simulation.graph_job import SINK, GraphJob
 from headgate.testing.simulation.graph_life import GraphLife, GraphTaker
 from headgate.testing.simulation.job import OUT, RECORDS, STREAM
-from headgate.testing.simulation.laws import LawBroken
+from headgate.testing.simulation.laws import LawBroken, Laws
 from headgate.testing.simulation.life import Ask, SimulatedLife
 from headgate.testing.simulation.lives import Steps
+from headgate.testing.simulation.root import ROOT_ID
 from headgate.testing.simulation.taker import SimulatedTaker
 from headgate.testing.simulation.turns import Host
 from headgate_contract.catalogue import read_catalogue
@@ -36,6 +37,7 @@ from headgate_contract.errors import Fenced, HeadgateError
 from headgate_contract.heartbeats import TERMINAL, StreamState
 from headgate_contract.ids import Generation, StreamName, VertexUid
 from headgate_contract.records import slot_log
+from headgate_contract.root_store import RootStore
 from headgate_contract.settings import Settings
 from headgate_contract.store import ObjectStore
 
@@ -44,7 +46,7 @@ PLAN: Any = SimpleNamespace(
     tasks=[],
     sinks=[SimpleNamespace(vertex=SimpleNamespace(uid=OUT, sink=SINK))],
 )
-ENGINE: Any = SimpleNamespace(stop=lambda: None)
+ENGINE: Any = SimpleNamespace(stop=lambda: None, folders=tuple)
 """What production's parts ask of a job's plan and of an engine, besides micro-batches."""
 
 
@@ -103,6 +105,8 @@ class Model:
     """The source ends behind the last record."""
     look_ms: int
     """How often a driver looks whether a successor has begun."""
+    fold_every: int = 3
+    """After so many slots old ones are folded: often, for a log as short as these are."""
     settings: Mapping[str, str] = field(default_factory=lambda: {"restart-strategy.type": "none"})
     ledger_class: type[Ledger] = Ledger
     shared_class: type[SharedFiles] = SharedFiles
@@ -114,6 +118,7 @@ class Model:
     graph_taker_class: type[GraphTaker] = GraphTaker
     flow_class: type[Flow] = Flow
     lives_class: type[SimulatedLives] = SimulatedLives
+    root_class: type[RootStore] = RootStore
 
     @property
     def ends_by_itself(self) -> bool:
@@ -134,6 +139,7 @@ class SimulatedDriver:
     launch: str
     clock: Callable[[], int]
     steps: Steps
+    laws: Laws
     inbox: deque[Event | Ask] = field(default_factory=deque)
     acks: list[Acknowledged] = field(default_factory=list)
     """All that were ever sent: the network may bring one again."""
@@ -155,7 +161,7 @@ class SimulatedDriver:
     """How many records its source has handed over."""
 
     def __post_init__(self) -> None:
-        self.store = SimulatedStore(self.disk, self.host)
+        self.store = self.model.root_class(SimulatedStore(self.disk, self.host), ROOT_ID)
         self.heart = SimulatedHeart(self.store, STREAM, self.generation, self.steps)
         self.host.spawn("main", self._main)
 
@@ -179,6 +185,12 @@ class SimulatedDriver:
         if self.pausing_until is not None:
             return self.pausing_until
         return self.life.next_moment() if self.life is not None else None
+
+    @property
+    def newest_slot(self) -> int:
+        """The newest one that it knows of; 0 before its first life has begun."""
+        setup = self.life.setup if self.life is not None else None
+        return max(setup.catalogue.newest_slot or 0, setup.slots.newest_known) if setup is not None else 0
 
     def post(self, event: Event) -> None:
         self.inbox.append(event)

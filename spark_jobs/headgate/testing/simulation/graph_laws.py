@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from headgate.coordinator.cut import is_at_end
@@ -24,7 +25,7 @@ from headgate.testing.simulation.graph_job import (
     sink_of,
     without_last_words,
 )
-from headgate.testing.simulation.laws import Completed, LawBroken, Laws
+from headgate.testing.simulation.laws import Completed, LawBroken, Laws, Moment
 from headgate.testing.simulation.lives import Steps
 from headgate_contract import wire
 from headgate_contract.ids import VertexUid
@@ -55,7 +56,7 @@ class GraphLaws(Laws):
 
     def seen(self) -> Counter[str]:
         kind = "exactly once" if self.job.exactly_once else "at least once"
-        return Counter(
+        return super().seen() + Counter(
             {
                 f"graph: {kind}": 1,
                 "graph: snapshots with batches in flight": self.in_flight,
@@ -179,6 +180,20 @@ class GraphLaws(Laws):
                     raise LawBroken(f"{what}: what was staged as {name} is gone")
                 rows.update(str(record) for record, _ in staged[name])
         return rows
+
+    def _restores_to(self, id: int) -> Moment:
+        metadata, ref = self._snapshots[id]
+        held: dict[str, Records] = {}
+        for task in metadata.tasks.values():
+            for channel, each in task.inputs.items():
+                for handle in (handle for element in each.in_flight for handle in element.files):
+                    records = self._read(ref, self.completed[id], metadata, handle)
+                    held[channel] = held.get(channel, Counter()) + Counter(records)
+        return replace(
+            super()._restores_to(id),
+            in_flight=held,
+            watermarks_ms={task: state.watermark_ms for task, state in metadata.tasks.items()},
+        )
 
     # ---- the sinks
 

@@ -28,6 +28,7 @@ from headgate.state.vertex import StatefulVertex
 from headgate.testing.simulation.database import SimulatedCommitter
 from headgate.testing.simulation.graph_job import GraphJob, last_word, of_source, sink_of
 from headgate.testing.simulation.job import MAX_PARALLELISM, STREAM
+from headgate.testing.simulation.laws import Moment
 from headgate.testing.simulation.life import SimulatedLife
 from headgate.testing.simulation.taker import SimulatedTaker
 from headgate.testing.simulation.turns import Task
@@ -178,6 +179,32 @@ class GraphLife(SimulatedLife):
         assert isinstance(self.coordinator, GraphCoordinator)
         read = all(at >= self.job.records for at in self._positions.values())
         return read and self.coordinator.is_dry and self.coordinator.through >= self.job.ending
+
+    def moment(self) -> Moment:
+        coordinator = self.coordinator
+        assert isinstance(coordinator, GraphCoordinator)
+        held: dict[str, Counter[str]] = {}
+        for task, gate in coordinator.flow.gates.items():
+            for id, channel in gate.channels.items():
+                written = [batch for batch in channel.batches if batch.before is None]
+                running = coordinator.flow.at(task, id)
+                written += [running] if running is not None and running.before is None else []
+                records = [r for batch in written for file in batch.content for r in self.channel_files[file["name"]]]
+                if records:
+                    held[str(id)] = Counter(records)
+        return Moment(
+            states={task: self._state(coordinator.cuts[task], task) for task in self.job.tasks},
+            finished=frozenset(task for task in self.job.tasks if task in coordinator.cuts[task].finished),
+            in_flight=held,
+            watermarks_ms={task: coordinator.flow.watermark_ms(task) for task in self.job.tasks},
+        )
+
+    def _state(self, cut: Cut, task: VertexUid) -> Counter[str]:
+        counts: Counts = {}
+        for version in cut.versions.get(task, {}).values():
+            for segment in version["segments"]:
+                counts.update(self.counted[segment])
+        return Counter(counts)
 
     # ---- sources and tasks
 

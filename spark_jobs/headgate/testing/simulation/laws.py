@@ -16,9 +16,12 @@ from headgate.testing.simulation.job import NUMBERS, RECORDS
 from headgate.testing.simulation.lives import Steps
 from headgate.testing.simulation.turns import Host
 from headgate_contract import wire
+from headgate_contract.ids import VertexUid
+from headgate_contract.paths import number_of
 from headgate_contract.snapshot import SnapshotMetadata, read_metadata
 
 SLOTS = "streams/simulated/slots/"
+SUMMARIES = "streams/simulated/summaries/"
 ANSWERS = "streams/simulated/answers/"
 REQUESTS = "streams/simulated/requests/"
 
@@ -43,6 +46,18 @@ class Completed:
     """The tasks that have, as it says."""
 
 
+@dataclass(frozen=True)
+class Moment:
+    """Where a stream stands between two turns, told from what its job holds and not from any position."""
+
+    states: Mapping[VertexUid, Counter[str]]
+    """Of each task the state of all subtasks."""
+    finished: frozenset[VertexUid]
+    in_flight: Mapping[str, Counter[str]] = field(default_factory=dict)
+    """The records in each written channel, those that a task is at included."""
+    watermarks_ms: Mapping[VertexUid, int | None] = field(default_factory=dict)
+
+
 @dataclass
 class Laws:
     """Watches every change of storage and every effect of the sink."""
@@ -56,7 +71,8 @@ class Laws:
     """Each generation that was started, and the snapshot that it was started from."""
     completed: dict[int, Completed] = field(default_factory=dict)
     retired: set[int] = field(default_factory=set)
-    slots: int = 0
+    kinds: list[str] = field(default_factory=list)
+    """Of all slots, those too that were folded since."""
     newest_slot: str = ""
     """The kind of the newest slot."""
     stopped_with: int = 0
@@ -66,8 +82,11 @@ class Laws:
     done_for: dict[str, int] = field(default_factory=dict)
     """By the request that asked for it, the snapshot that was completed."""
     needed: Counter[str] = field(default_factory=Counter)
+    currents: int = 0
+    """How often a checkpoint was said to be current."""
+    _snapshots: dict[int, tuple[SnapshotMetadata, dict[str, object]]] = field(default_factory=dict)
     _sources: frozenset[str] = frozenset({RECORDS})
-    _tasks: frozenset[str] = frozenset({NUMBERS})
+    _tasks: frozenset[VertexUid] = frozenset({NUMBERS})
 
     def __post_init__(self) -> None:
         self._seen = (-1, -1)
@@ -85,7 +104,13 @@ class Laws:
                 raise LawBroken(f"{host.name} overwrites {path}, which a completed snapshot needs")
             return
         record = json.loads(data)["body"]["record"]
-        self.slots += 1
+        if number_of(path) == self.slots + 1:
+            self._created_slot(record, host)
+        elif record["type"] != "generation-started":  # a launch that was frozen for long finds out, and starts nothing
+            raise LawBroken(f"{host.name} creates {path}, and the newest slot is {self.slots}")
+
+    def _created_slot(self, record: dict[str, Any], host: Host) -> None:
+        self.kinds.append(record["type"])
         if self.newest_slot:
             self.steps.take("slot", self.newest_slot, record["type"])
         self.newest_slot = record["type"]
@@ -171,6 +196,7 @@ class Laws:
         if any(end.drain and end.position != position for end in self._own(generation)):
             raise LawBroken(f"snapshot {snapshot.id}: generation {generation} has taken in records behind its drain")
         self.completed[snapshot.id] = snapshot
+        self._snapshots[snapshot.id] = (metadata, ref)
         self.needed.update(needs)
         self._check_cut(metadata, ref, snapshot)
         self._retire(record)
@@ -200,8 +226,21 @@ class Laws:
     def _deleted(self, path: str, host: Host) -> None:
         if self.needed[path] > 0:
             raise LawBroken(f"{host.name} deletes {path}, which a snapshot needs")
-        if path.startswith(SLOTS):
-            raise LawBroken(f"{host.name} deletes {path}")
+        number = number_of(path)
+        if path.startswith(SLOTS) and number is not None and number <= self.slots:
+            self._deleted_slot(path, number, host)
+
+    def _deleted_slot(self, path: str, number: int, host: Host) -> None:
+        """Only completions, and only what two summaries cover: its number would be free for whoever was frozen."""
+        if self.kinds[number - 1] != "snapshot-completed":
+            raise LawBroken(f"{host.name} deletes {path}, a {self.kinds[number - 1]}")
+        summaries = [number_of(other) or 0 for other in self.disk.objects if other.startswith(SUMMARIES)]
+        if sum(other > number for other in summaries) < 2:
+            raise LawBroken(f"{host.name} deletes {path}, and the summaries reach up to {summaries}")
+
+    @property
+    def slots(self) -> int:
+        return len(self.kinds)
 
     # ---- the cut
 
@@ -265,6 +304,36 @@ class Laws:
         if wrong:
             raise LawBroken(f"{what}: wrong numbers: {wrong}")
 
+    # ---- what is current
+
+    def check_current(self, generation: int, checkpoint: int, now: Moment) -> None:
+        """Whatever is said to be current is there, and restores to exactly what there is now.
+
+        Of an older generation nobody asks: it may not have seen yet that it has a successor.
+        """
+        if generation != max(self.generations):
+            return
+        self.currents += 1
+        own = self.completed.get(checkpoint)
+        if own is None or checkpoint in self.retired:
+            raise LawBroken(f"checkpoint {checkpoint} is called current, and is not retained")
+        restored = self._restores_to(checkpoint)
+        if restored != now:
+            raise LawBroken(f"checkpoint {checkpoint} is called current: it restores {restored}, and there is {now}")
+
+    def _restores_to(self, id: int) -> Moment:
+        metadata, ref = self._snapshots[id]
+        states = {uid: self._held(metadata, ref, uid) for uid in self._tasks}
+        return Moment(states=states, finished=frozenset(metadata.finished))
+
+    def _held(self, metadata: SnapshotMetadata, ref: dict[str, object], uid: VertexUid) -> Counter[str]:
+        vertex = metadata.vertices.get(uid)
+        handles = [handle for subtask in vertex.subtasks for handle in subtask.files] if vertex is not None else []
+        counts: dict[str, int] = {}
+        for handle in handles:  # a later segment overrides an earlier one
+            counts.update(json.loads(self.disk.objects[self._place(metadata, ref, handle.path)]))
+        return Counter(counts)
+
     # ---- the sink
 
     def _told(self, what: str, group: int, generation: int) -> None:
@@ -273,7 +342,7 @@ class Laws:
 
     def seen(self) -> Counter[str]:
         """What else there was, kind by kind."""
-        return Counter()
+        return Counter({"checkpoints that were not repeated": self.currents})
 
     # ---- after each step
 

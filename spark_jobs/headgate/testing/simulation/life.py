@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +20,7 @@ from headgate.coordinator.messages import (
     Event,
     FinishOperators,
     NotifyAborted,
+    NotifyCurrent,
     SourceEnded,
     TakeSnapshot,
     TaskAction,
@@ -29,6 +30,7 @@ from headgate.coordinator.pending import PendingCheckpoint, PendingState
 from headgate.driver.ledger import Ledger
 from headgate.driver.loop import Afterwards
 from headgate.driver.points import KillPoints
+from headgate.driver.poison import Trouble
 from headgate.driver.pulse import Ear
 from headgate.driver.recovery_watch import RecoveryWatch
 from headgate.driver.restoring import Restored, Restorer
@@ -37,12 +39,14 @@ from headgate.recovery.fetch import SnapshotFiles
 from headgate.state.key_groups import subtask_range
 from headgate.testing.simulation.database import Row, SimulatedCommitter, last_word
 from headgate.testing.simulation.job import MAX_PARALLELISM, NUMBERS, OUT, RECORDS, SINK, SOURCE, STATE, STREAM, Counts
+from headgate.testing.simulation.laws import Moment
 from headgate.testing.simulation.turns import Task, Turns
 from headgate_contract.errors import StorageError
 from headgate_contract.fitting import JobShape
 from headgate_contract.heartbeats import StreamState
 from headgate_contract.ids import CheckpointId, VertexUid
 from headgate_contract.measures import RecoveryKind
+from headgate_contract.places import Places
 from headgate_contract.snapshot import SnapshotMetadata
 
 if TYPE_CHECKING:
@@ -106,6 +110,7 @@ class SimulatedLife:
         self.next_checkpoint = setup.next_checkpoint
         self.has_run = False
         self.ended_whole = False
+        self.trouble: Trouble | None = None
 
     # ---- the life
 
@@ -134,6 +139,7 @@ class SimulatedLife:
             look_at_log=ledger.look,
             say=ledger.say,
             interval_ms=self.model.look_ms,
+            places=Places(self.store.url),
             done=self.setup.done_before(),
         )
         self.host.spawn("coordinator", self._coordinate)
@@ -164,6 +170,8 @@ class SimulatedLife:
             executor=self._pool,
         )
         ledger.PAUSE_S = 0.0  # its pauses would be real ones
+        ledger.cleaner.FOLD_EVERY = self.model.fold_every
+        ledger.cleaner.fold_from(setup.catalogue)
         return ledger
 
     def _pool(self, name: str) -> Turns:
@@ -179,6 +187,7 @@ class SimulatedLife:
             "retained": list(reversed(self.setup.catalogue.snapshots)),
             "claimed": frozenset(ref.id for ref in self.setup.catalogue.claimed),
             "groups": restored.groups,
+            "begins_as": restored.begins_as,
             "started_ms": self.clock(),
         }
 
@@ -207,6 +216,15 @@ class SimulatedLife:
     def has_read_all(self) -> bool:
         """Whether nothing is left to be taken in."""
         return int(self.coordinator.cut.positions[RECORDS]["next"]) >= self.model.records
+
+    def moment(self) -> Moment:
+        """Where the stream stands, as the job's own state tells it."""
+        cut = self.coordinator.cut
+        states = [self._counts(version["segments"]) for version in cut.versions.get(NUMBERS, {}).values()]
+        return Moment(
+            states={NUMBERS: Counter({str(key): count for counts in states for key, count in counts.items()})},
+            finished=cut.finished,
+        )
 
     def segment(self, name: str) -> Mapping[Any, int]:
         """What one file of the state holds."""
@@ -363,6 +381,10 @@ class SimulatedLife:
             return self.taker.take(action)
         if isinstance(action, FinishOperators):
             self._finishing = self.host.spawn("finish", lambda: self._finish_operators(action.cut))
+            return None
+        if isinstance(action, NotifyCurrent):
+            self.driver.heart.current(action.checkpoint, None)
+            self.driver.laws.check_current(self.generation, action.checkpoint, self.moment())
             return None
         if isinstance(action, NotifyAborted):
             self.stop_posted = False

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FAULTS = (
     *(f"storage: {verdict.value}" for verdict in Verdict if verdict is not Verdict.GOOD),
-    *("storage outage", "sink outage"),
+    *("storage outage", "sink outage", "root gone", "another root", "older copy of the root"),
     *("crash", "freeze", "wake", "clock jump", "suspicion", "signal"),
     *("duplicate ack", "late ack", "foreign ack", "decline", "slow upload", "failed step"),
 )
@@ -45,9 +45,11 @@ class Mishaps:
 
     def happen(self) -> None:
         """One thing; nothing, if what was picked is not possible now."""
+        self._simulation.mount.remember()
         what: Callable[[], None] = self._chance.choice(
             (
                 *(self._storage_outage, self._sink_outage),
+                *(3 * (self._root_away,)),
                 *(self._crash, self._freeze, self._wake, self._wake, self._suspect, self._jump, self._signal),
                 *(4 * (self._ask,)),
                 *(4 * (self._echo,)),
@@ -86,6 +88,19 @@ class Mishaps:
     def _sink_outage(self) -> None:
         self._note("sink outage", "the sink")
         self._out[SINK] = self._simulation.now_ms + self._chance.choice((20, 60, 200))
+
+    def _root_away(self) -> None:
+        """Nobody is about to start the stream while a copy is put there: he would have another one."""
+        mount, starting = (
+            self._simulation.mount,
+            any(not host.dead and host.tasks for host in self._simulation.launchers),
+        )
+        known = min((driver.newest_slot for driver in self._simulation.live()), default=0)
+        possible = mount.possible(known if not starting else 0)
+        if possible:
+            what = self._chance.choice(sorted(possible))
+            self._note(what, "the root")
+            mount.happen(possible[what], self._simulation.now_ms)
 
     def _crash(self) -> None:
         hosts = [host for host in self._processes() if not host.dead and host.tasks]

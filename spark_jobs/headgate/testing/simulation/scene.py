@@ -10,12 +10,13 @@ import greenlet
 
 from headgate.coordinator.messages import Tick
 from headgate.testing.simulation.database import Database
-from headgate.testing.simulation.disk import Disk, SimulatedStore
+from headgate.testing.simulation.disk import Disk
 from headgate.testing.simulation.driver import Model, SimulatedDriver
 from headgate.testing.simulation.graph_laws import GraphLaws
 from headgate.testing.simulation.job import OUT, STREAM
 from headgate.testing.simulation.laws import LawBroken, Laws
 from headgate.testing.simulation.lives import Steps
+from headgate.testing.simulation.root import new_root, whichever_root
 from headgate.testing.simulation.trace import Line, Trace
 from headgate.testing.simulation.turns import LAUNCHES, Host, Task, Verdict
 from headgate_contract.catalogue import Catalogue, read_catalogue
@@ -32,6 +33,7 @@ from headgate_contract.restore import (
     Wanted,
     decide_restore,
 )
+from headgate_contract.stream_logs import claim_slot
 
 NO_CLAIM = ClaimMode.NO_CLAIM
 
@@ -45,7 +47,7 @@ class Scene:
         self.now_ms = 1_000
         self.turns = 0
         self.steps = Steps()
-        self.disk = Disk()
+        self.disk = Disk(new_root())
         sinks = [OUT] if model.graph is None else model.graph.sinks
         self.databases = {sink: Database(self.steps) for sink in sinks}
         self.laws = self._laws(model)
@@ -141,14 +143,17 @@ class Scene:
                 launch,
                 lambda: self.now_ms,
                 self.steps,
+                self.laws,
             )
         )
 
     def _claim(
         self, host: Host, choose: Callable[[Catalogue], Wanted], launch: str, claim: ClaimMode
     ) -> GenerationStarted:
-        store = SimulatedStore(self.disk, host)
+        store = whichever_root(self.disk, host)
         catalogue = read_catalogue(store, STREAM)
+        if catalogue.deployed is None:
+            raise StorageError("nothing was ever deployed there")
         wanted = choose(catalogue)
         facts = RestoreFacts(
             catalogue=catalogue,
@@ -171,7 +176,7 @@ class Scene:
             launch=launch,
             log="",
         )
-        slot_log(store, STREAM).append(catalogue.newest_slot, started)
+        claim_slot(slot_log(store, STREAM), STREAM, catalogue.newest_slot, started)
         return started
 
     def ask(self, request: Request) -> Task:
@@ -179,7 +184,7 @@ class Scene:
 
         def leave() -> None:
             with suppress(HeadgateError):
-                Mailbox(SimulatedStore(self.disk, self._people), STREAM).ask(request)
+                Mailbox(whichever_root(self.disk, self._people), STREAM).ask(request)
 
         return self._people.spawn(f"asks {request.id}", leave)
 

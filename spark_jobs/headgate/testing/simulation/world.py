@@ -13,6 +13,7 @@ from headgate.testing.simulation.laws import LawBroken
 from headgate.testing.simulation.lives import IllegalStep
 from headgate.testing.simulation.mishaps import CALLS, Mishaps
 from headgate.testing.simulation.report import Report
+from headgate.testing.simulation.root import Mount
 from headgate.testing.simulation.scene import Scene
 from headgate.testing.simulation.trace import Trace
 from headgate.testing.simulation.turns import Task, Verdict
@@ -60,6 +61,7 @@ class Simulation(Scene):
         self.faulty = self.chance.choice((0.0, 0.01, 0.05))
         self.rough = self.chance.choice((0.0, 0.01, 0.03))
         self.peaceful = False
+        self.mount = Mount(self.disk, self.chance)
         self.mishaps = Mishaps(self)
 
     def _draw(self) -> Model:
@@ -111,6 +113,7 @@ class Simulation(Scene):
         """One turn of whoever is chosen, or something that happens to them."""
         self.turns += 1
         self.now_ms += self.chance.randrange(3)
+        self.mount.tick(self.now_ms)
         self.tick()
         if not self.peaceful and self.chance.random() < self.rough:
             self.mishaps.happen()
@@ -126,7 +129,8 @@ class Simulation(Scene):
         self.turn(task, self.mishaps.verdict(task.at) if goes_wrong else Verdict.GOOD)
 
     def _idle(self) -> None:
-        moment = self.next_moment()
+        moments = (self.next_moment(), self.mount.until_ms)
+        moment = min((moment for moment in moments if moment is not None), default=None)
         if moment is not None:
             self.now_ms = max(self.now_ms, moment)
         elif not self.live() and not any(not host.dead and host.tasks for host in self.launchers):
@@ -136,6 +140,8 @@ class Simulation(Scene):
 
     def launch(self) -> None:
         """Somebody starts the next generation, most often from the newest snapshot."""
+        if self.mount.is_copy:
+            return
         older = not self.peaceful and self.chance.random() < 0.4
         claim = self.chance.choice(tuple(ClaimMode))
         self.report.seen[f"launch: {claim.value}"] += older
@@ -158,6 +164,7 @@ class Simulation(Scene):
     def _end_in_peace(self) -> None:
         """Nothing goes wrong any more: the stream is read to its end and stops."""
         self.peaceful = True
+        self.mount.bring_back()
         for host in self.hosts():
             host.frozen = False
         stopping: SimulatedDriver | None = None
