@@ -6,9 +6,11 @@ import atexit
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -42,3 +44,12 @@ KEPT = {
     "HEADGATE_CI_RUN",  # the mark by which .ci/run knows its processes again
 }
 _leave_the_users_world()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forget_what_memory_holds() -> Iterator[None]:
+    """A list of a memory:// root looks through all roots of the process: those of other modules slow it down."""
+    before = set(MemoryFileSystem.store)
+    yield
+    for path in set(MemoryFileSystem.store) - before:
+        MemoryFileSystem.store.pop(path, None)

@@ -84,8 +84,8 @@ class NothingIsSkipped:
                 terminalreporter.line(nodeid)
 
 
-WHOLE = ("tests/runtime/driver/",)
-"""Pure tests of whole lives, whose own package does not count. Measured they take twice as long."""
+WHOLE = ("tests/runtime/driver/", "tests/runtime/simulation/")
+"""Pure tests of whole lives, real or simulated, which cover no part by itself. Measured they take twice as long."""
 
 
 class PureCoverage:

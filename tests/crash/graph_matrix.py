@@ -24,23 +24,31 @@ from tests.crash.truth import write_input
 
 JOB = Path(__file__).resolve().parents[2] / "spark_jobs" / "jobs" / "paired_numbers.py"
 UNALIGNED = {"execution.checkpointing.unaligned.enabled": "true"}
-MODES = {
-    "aligned": {},
-    "unaligned": UNALIGNED,
-    "timeout": {**UNALIGNED, "execution.checkpointing.aligned-checkpoint-timeout": "300 ms"},
-}
+MODES = {"aligned": {}, "unaligned": UNALIGNED, "timeout": UNALIGNED}
 AT_LEAST_ONCE = "at-least-once"
 _SETTINGS = {**MODES, AT_LEAST_ONCE: {"execution.checkpointing.mode": "AT_LEAST_ONCE"}}
 _FILES = {"left": 240, "right": 200}
 _RECORDS = {"left": 24_000, "right": 4_000}
 _KEYS = 300
-_RIGHT_EVERY_S = 1.5
-"""A file of the right input comes so often, for longer than a life takes; those of the left one are all there.
 
-At least once they come only while a checkpoint is under way: so that the right one's barrier finds its channel empty,
-however slow the machine, and there is something behind it while the left one's stands behind a full channel.
-"""
-_SLOW_S = "0.3"
+
+@dataclass(frozen=True)
+class _Pace:
+    """How slow things are on an engine: slower than its micro-batches, or no channel would fill."""
+
+    step_s: float
+    """What the slow step takes for a micro-batch."""
+    right_s: float
+    """A file of the right input comes so often, for longer than a life takes; those of the left one are all there.
+
+    At least once they come only while a checkpoint is under way: so that the right one's barrier finds its channel
+    empty, however slow the machine, and there is something behind it while the left one's stands behind a full channel.
+    """
+    alignment_ms: int
+    """So long barriers stay aligned, where they may time out."""
+
+
+_PACES = {"spark": _Pace(0.3, 1.5, 300), "stand-in": _Pace(0.1, 0.5, 100)}
 
 
 @dataclass(frozen=True)
@@ -104,18 +112,24 @@ class GraphCellRun(CellRun):
     _cell: GraphCell
     _right: Trickle | None = None
 
+    def __init__(self, cell: GraphCell, base: Path, *, engine: str, seed: int, fault: str = "") -> None:
+        self._slowness = _PACES[engine]
+        super().__init__(cell, base, engine=engine, seed=seed, fault=fault)
+
     @property
     def _margin(self) -> int:
         """So many that the channel behind the first step has some, and at least once the left one, too."""
         return 1_500 if self._cell.mode == AT_LEAST_ONCE else 1_000
 
     def _stream(self, base: Path, engine: str, environment: dict[str, str]) -> StreamUnderFire:
+        mode, alignment = self._cell.mode, f"{self._slowness.alignment_ms} ms"
+        timeout = {"execution.checkpointing.aligned-checkpoint-timeout": alignment} if mode == "timeout" else {}
         return StreamUnderFire(
             base,
             engine=engine,
             backend=self._cell.backend,
-            environment={**environment, "PAIRED_SLOW_S": _SLOW_S},
-            settings={**SETTINGS, **_SETTINGS[self._cell.mode], "headgate.trigger-interval": PACE[engine]},
+            environment={**environment, "PAIRED_SLOW_S": str(self._slowness.step_s)},
+            settings={**SETTINGS, **_SETTINGS[mode], **timeout, "headgate.trigger-interval": PACE[engine]},
             files_per_batch=1,
             job=JOB,
         )
@@ -127,7 +141,7 @@ class GraphCellRun(CellRun):
             write_input(folder, seed=self._seed, records=_RECORDS[side], files=_FILES[side], keys=_KEYS, first=first)
             first += _RECORDS[side]
         held = self._cell.mode == AT_LEAST_ONCE
-        self._right = Trickle(waiting, given / "right", _RIGHT_EVERY_S, held=held)
+        self._right = Trickle(waiting, given / "right", self._slowness.right_s, held=held)
         return first
 
     def _give(self, files: int = 0) -> None:

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(600)]
     ("backend", "savepoint"),
     [
         pytest.param("rocksdb", False, id="rocksdb-checkpoint"),
-        pytest.param("hashmap", True, id="hashmap-savepoint"),
+        pytest.param("hashmap", True, id="hashmap-savepoint", marks=pytest.mark.slow),
         pytest.param("hashmap", False, id="hashmap-checkpoint", marks=pytest.mark.slow),
         pytest.param("rocksdb", True, id="rocksdb-savepoint", marks=pytest.mark.slow),
     ],

@@ -12,7 +12,7 @@ from tests.runtime.driver.soak import Holds, Soak
 @pytest.mark.parametrize(
     ("restarts", "each"),
     [
-        pytest.param(15, 9, id="short"),
+        pytest.param(8, 9, id="short"),
         pytest.param(500, 9, id="long", marks=[pytest.mark.slow, pytest.mark.timeout(7200)]),
     ],
 )
