@@ -112,9 +112,9 @@ class GraphCellRun(CellRun):
     _cell: GraphCell
     _right: Trickle | None = None
 
-    def __init__(self, cell: GraphCell, base: Path, *, engine: str, seed: int, fault: str = "") -> None:
-        self._slowness = _PACES[engine]
-        super().__init__(cell, base, engine=engine, seed=seed, fault=fault)
+    @property
+    def _slowness(self) -> _Pace:
+        return _PACES[self._engine]
 
     @property
     def _margin(self) -> int:

@@ -61,6 +61,7 @@ class CellRun:
 
     def __init__(self, cell: Cell, base: Path, *, engine: str, seed: int, fault: str = "") -> None:
         self._cell = cell
+        self._engine = engine
         self._number = random.Random(f"{seed}/{cell}").choice((2, 3))
         self._seed = seed
         self.stream = self._stream(base, engine, {"HEADGATE_TEST_BREAK": fault})
