@@ -47,11 +47,8 @@ class MemoryStore(ObjectStore):
 
     def stat(self, path: str) -> ObjectInfo | None:
         with _LOCK:
-            if not self._fs.isfile(self._path(path)):
-                return None
-            found = self._fs.info(self._path(path))
-            modified = self._fs.modified(self._path(path)).timestamp()
-            return ObjectInfo(path, found["size"], modified)
+            found = self._fs.store.get(self._path(path))  # its own look goes through all that it holds
+            return ObjectInfo(path, found.size, found.modified.timestamp()) if found is not None else None
 
     def list(self, folder: str) -> Listing:
         top = f"{self._root}/{check_folder(folder, self.url)}".rstrip("/")

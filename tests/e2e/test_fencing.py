@@ -17,7 +17,7 @@ from tests.crash.checker import check
 from tests.crash.fire import StreamUnderFire, kill_group, send, wait_gone
 from tests.crash.truth import write_input
 
-pytestmark = [pytest.mark.e2e, pytest.mark.second_run]
+pytestmark = pytest.mark.e2e
 
 RECORDS = 6000
 SETTINGS = {

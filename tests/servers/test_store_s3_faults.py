@@ -59,7 +59,7 @@ def proxy(standing: FaultyProxy) -> FaultyProxy:
 @pytest.fixture(scope="module")
 def impatient(standing: FaultyProxy) -> ObjectStore:
     """A store of which only our own repeats are left: those of botocore have pauses that nobody can shorten."""
-    once = {"config_kwargs": {"retries": {"mode": "standard", "max_attempts": 1}}}
+    once = {"config_kwargs": {"retries": {"mode": "standard", "total_max_attempts": 1}}}
     return open_store(f"s3://{BUCKET}/{unique()}", {**options(standing.endpoint), **once})
 
 
