@@ -104,9 +104,9 @@ class Story:
         self._say(f"{self._arguments.records} records in {files} files, seed {self._arguments.seed}")
         self._stream.given.mkdir()
         write_input(
-            self._held_back, seed=self._arguments.seed, records=self._arguments.records, files=files, keys=20_000
+            self._stream.held_back, seed=self._arguments.seed, records=self._arguments.records, files=files, keys=20_000
         )
-        self._rows = [pq.read_metadata(path).num_rows for path in sorted(self._held_back.iterdir())]
+        self._rows = [pq.read_metadata(path).num_rows for path in sorted(self._stream.held_back.iterdir())]
         self._stream.deploy()
         for number in range(1, self._arguments.kills + 1):
             # With a planted fault nobody waits for there to be something to lose: there is as much as there can be.
@@ -155,16 +155,11 @@ class Story:
         self._reached = max(self._reached, beat.progress.records if beat is not None else 0)
         self._say(f"kill {number}: {moment}, after {delay:.2f} s, {self._reached} records handed over")
 
-    @property
-    def _held_back(self) -> Path:
-        """Where the files are that the source has not been given yet."""
-        return self._stream.base / "held-back"
-
     def _give(self, files: int) -> None:
         """From now on the source has so many files at least."""
-        for path in sorted(self._held_back.iterdir())[: max(0, files - self._given)]:
-            path.rename(self._stream.given / path.name)
-            self._given += 1
+        if files > self._given:
+            self._stream.give(files - self._given)
+            self._given = min(files, len(self._rows))
 
     def _wait(self, launched: Launched, condition: Callable[[Heartbeat], bool]) -> Heartbeat:
         """However slow the machine is, there is something to read meanwhile: without it there is no checkpoint."""

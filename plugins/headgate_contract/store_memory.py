@@ -51,11 +51,10 @@ class MemoryStore(ObjectStore):
             return ObjectInfo(path, found.size, found.modified.timestamp()) if found is not None else None
 
     def list(self, folder: str) -> Listing:
-        top = f"{self._root}/{check_folder(folder, self.url)}".rstrip("/")
+        below = f"{self._root}/{check_folder(folder, self.url)}".rstrip("/") + "/"
         with _LOCK:
-            if not self._fs.isdir(top):
-                return []
-            found = [self.stat(name.removeprefix(f"{self._root}/")) for name in sorted(self._fs.find(top))]
+            names = sorted(name for name in self._fs.store if name.startswith(below))
+            found = [self.stat(name.removeprefix(f"{self._root}/")) for name in names]
             return [info for info in found if info is not None]
 
     def delete(self, path: str) -> bool:

@@ -56,6 +56,11 @@ class StreamUnderFire:
         return self.base / "in"
 
     @property
+    def held_back(self) -> Path:
+        """Where files are that the source has not been given yet."""
+        return self.base / "held-back"
+
+    @property
     def output(self) -> Path:
         return self.base / "out"
 
@@ -63,6 +68,11 @@ class StreamUnderFire:
     def root(self) -> str:
         """Where storage is: below `base`, or the S3 prefix that was given."""
         return self.storage or str(self.base / "root")
+
+    def give(self, files: int) -> None:
+        """The source gets the next so many of those that are held back, or what is left of them."""
+        for path in sorted(self.held_back.iterdir())[:files]:
+            path.rename(self.given / path.name)
 
     def control(self, extra: Mapping[str, str] | None = None) -> Control:
         """The control plane, whose drivers get the stream's environment."""

@@ -85,17 +85,11 @@ class CellRun:
         """All of it, to be given by and by; how many records that is."""
         records = _FILES * _RECORDS_PER_FILE
         self.stream.given.mkdir()
-        write_input(self._held_back, seed=self._seed, records=records, files=_FILES, keys=_KEYS)
+        write_input(self.stream.held_back, seed=self._seed, records=records, files=_FILES, keys=_KEYS)
         return records
 
-    @property
-    def _held_back(self) -> Path:
-        """Where the files are that the source has not been given yet."""
-        return self.stream.base / "held-back"
-
     def _give(self, files: int = _AT_ONCE) -> None:
-        for path in sorted(self._held_back.iterdir())[:files]:
-            path.rename(self.stream.given / path.name)
+        self.stream.give(files)
 
     def run(self) -> str:
         """What happened. Raises AssertionError, or an error of the product, if the cell fails."""

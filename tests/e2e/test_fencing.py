@@ -31,23 +31,13 @@ SETTINGS = {
 def stream(tmp_path: Path):
     under_fire = StreamUnderFire(tmp_path, engine="stand-in", settings=SETTINGS, files_per_batch=1)
     under_fire.given.mkdir()
-    write_input(_held_back(under_fire), seed=4, records=RECORDS, files=60, keys=500)
+    write_input(under_fire.held_back, seed=4, records=RECORDS, files=60, keys=500)
     under_fire.deploy()
     launched: list[Launched] = []
     yield under_fire, launched
     for one in launched:
         if Path(f"/proc/{one.process.pid}").exists():
             kill_group(one)  # a stopped process too
-
-
-def _held_back(stream: StreamUnderFire) -> Path:
-    """Where the files are that the source has not been given yet."""
-    return stream.base / "held-back"
-
-
-def _give(stream: StreamUnderFire, files: int) -> None:
-    for path in sorted(_held_back(stream).iterdir())[:files]:
-        path.rename(stream.given / path.name)
 
 
 def _newest_slot(stream: StreamUnderFire) -> int:
@@ -70,9 +60,9 @@ def _frozen_at(stream: StreamUnderFire, launched: list[Launched], point: str, nu
         newest = _newest_slot(stream)
         if newest > seen:
             seen = newest
-            _give(stream, files=1)
+            stream.give(1)
         time.sleep(0.02)
-    _give(stream, files=60)
+    stream.give(60)
     deadline = time.monotonic() + 30
     control = stream.control({"HEADGATE_TEST_POINT": ""})
     while not control.lost([stream.name]):

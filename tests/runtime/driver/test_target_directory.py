@@ -111,14 +111,20 @@ def test_a_request_for_where_no_setting_says_is_refused_by_the_driver_too_whoeve
     assert {path.name for path in tmp_path.iterdir()} == {"allowed", "g1", "in", "out", "root"}
 
 
-def test_a_start_from_where_no_setting_says_is_refused_by_the_driver_before_it_opens_anything(
-    world: LifeWorld, tmp_path: Path
-) -> None:
+def left_behind(world: LifeWorld) -> SnapshotRef:
+    """The savepoint of a life that has ended."""
     world.write(2)
     life = world.begin()
     life.read_all()
     ref = taken(life, "before")
     assert life.stop() is None
+    return ref
+
+
+def test_a_start_from_where_no_setting_says_is_refused_by_the_driver_before_it_opens_anything(
+    world: LifeWorld, tmp_path: Path
+) -> None:
+    ref = left_behind(world)
     shutil.copytree(tmp_path / "root" / ref.folder, tmp_path / "copy")
     copied = world.locate(tmp_path / "copy")
     world.settings["headgate.snapshot.allowed-dirs"] = f"{tmp_path}/allowed"
@@ -131,11 +137,7 @@ def test_a_start_from_where_no_setting_says_is_refused_by_the_driver_before_it_o
 def test_a_start_from_below_the_root_is_refused_by_the_driver_if_a_link_leads_elsewhere(
     world: LifeWorld, tmp_path: Path
 ) -> None:
-    world.write(2)
-    life = world.begin()
-    life.read_all()
-    ref = taken(life, "before")
-    assert life.stop() is None
+    ref = left_behind(world)
     shutil.copytree(tmp_path / "root" / ref.folder, tmp_path / "evil" / "copy")
     (tmp_path / "root" / "link").symlink_to(tmp_path / "evil")
     world.settings["headgate.snapshot.allowed-dirs"] = f"{tmp_path}/allowed"
@@ -147,11 +149,7 @@ def test_a_start_from_below_the_root_is_refused_by_the_driver_if_a_link_leads_el
 def test_a_place_that_its_start_allowed_for_once_is_opened_and_by_the_start_that_goes_on_from_there(
     world: LifeWorld, tmp_path: Path
 ) -> None:
-    world.write(2)
-    life = world.begin()
-    life.read_all()
-    ref = taken(life, "before")
-    assert life.stop() is None
+    ref = left_behind(world)
     shutil.copytree(tmp_path / "root" / ref.folder, tmp_path / "copy")
     copied = world.locate(tmp_path / "copy")
     world.settings |= {
