@@ -10,7 +10,7 @@ from headgate_contract.codec import to_plain
 from headgate_contract.errors import Conflict, CorruptObject, NewerVersion, ObjectMissing, OlderVersion
 from headgate_contract.ids import SlotNumber
 from headgate_contract.log import ExclusiveLog
-from headgate_contract.paths import StreamPaths, number_of, numbered
+from headgate_contract.paths import StreamPaths, numbered
 from headgate_contract.repair import Change, Entry, RepairPlan, Was
 from headgate_contract.store import ObjectStore
 from headgate_contract.summary import summary_numbers
@@ -24,7 +24,7 @@ def read_entries(log: ExclusiveLog[R]) -> list[Entry[R]]:
     Raises NewerVersion and OlderVersion: what another release wrote is whole, and not for this one to judge.
     """
     found: list[Entry[R]] = []
-    for number in sorted(_numbers(log)):
+    for number in log.numbers():
         path = numbered(log.folder, number)
         try:
             data = log.store.read(path)
@@ -45,23 +45,6 @@ def _entry(log: ExclusiveLog[R], number: SlotNumber, data: bytes, path: str) -> 
             return Entry(number, log.decode(own, path) if own is not None else None, error.what)
         except CorruptObject:
             return Entry(number, None, error.what)
-
-
-def _numbers(log: ExclusiveLog[Any]) -> set[SlotNumber]:
-    """The entries that are there.
-
-    A listing during which entries are written may show a newer one and lack an older one: a second one has that.
-    """
-    seen = _listed(log)
-    if seen and max(seen) - min(seen) + 1 != len(seen):
-        seen |= {number for number in _listed(log) if number <= max(seen)}
-    return seen
-
-
-def _listed(log: ExclusiveLog[Any]) -> set[SlotNumber]:
-    paths = (info.path for info in log.store.list(log.folder))
-    numbers = (number_of(path) for path in paths if path.rpartition("/")[0] == log.folder)
-    return {number for number in numbers if number is not None}
 
 
 def carry_out(store: ObjectStore, plan: RepairPlan) -> None:

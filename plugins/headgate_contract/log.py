@@ -97,6 +97,10 @@ class ExclusiveLog(Generic[R]):
             self._know(Slot(number, self.decode(data, path)), data)
         return tuple(self._known[number] for number in sorted(self._known))
 
+    def numbers(self) -> list[SlotNumber]:
+        """The numbers of all entries that are there, in order, whatever is in them."""
+        return sorted(self._listed(None))
+
     @property
     def _last(self) -> SlotNumber | None:
         """The newest entry up to which all are known."""

@@ -53,7 +53,7 @@ class MemoryStore(ObjectStore):
     def list(self, folder: str) -> Listing:
         below = f"{self._root}/{check_folder(folder, self.url)}".rstrip("/") + "/"
         with _LOCK:
-            names = sorted(name for name in self._fs.store if name.startswith(below))
+            names = sorted(name for name in tuple(self._fs.store) if name.startswith(below))  # others write to it
             found = [self.stat(name.removeprefix(f"{self._root}/")) for name in names]
             return [info for info in found if info is not None]
 

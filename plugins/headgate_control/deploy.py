@@ -17,10 +17,11 @@ from headgate_contract import wire
 from headgate_contract.catalogue import Catalogue
 from headgate_contract.durations import Duration
 from headgate_contract.errors import BadInput, Conflict, HeadgateError, JobInvalid, NotARoot, StorageError
+from headgate_contract.evidence import read_copy
 from headgate_contract.ids import SlotNumber, StreamName
 from headgate_contract.moved import Moves, moved_since
 from headgate_contract.paths import StreamPaths
-from headgate_contract.records import Deployed, StreamCopy
+from headgate_contract.records import Deployed
 from headgate_contract.root_store import RootStore, make_root, prepare_root
 from headgate_contract.settings import Settings
 from headgate_control.catalogues import Catalogues
@@ -179,11 +180,10 @@ class Deployer:
 
         def read(name: StreamName) -> Deployed | None:
             try:
-                path = StreamPaths(name).readable
-                copy: StreamCopy = wire.decode("stream", self.store.read(path), StreamCopy, path)
+                copy = read_copy(self.store, name)
             except StorageError:
                 return None
-            return copy.deployed
+            return copy.deployed if copy is not None else None
 
         names = [name for name in self.catalogues.names() if name != stream] if self.has_root() else []
         with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable, Mapping
-from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from headgate_contract.ids import StreamName
+from headgate_contract.moved import spelled
 from headgate_contract.records import Deployed
 
 
@@ -47,8 +46,5 @@ def _folders(deployed: Deployed) -> Iterable[tuple[str, str]]:
 
 
 def _spelled(path: str, directory: str) -> str:
-    scheme, separator, rest = path.replace("s3a://", "s3://", 1).partition("://")
-    if separator and scheme != "file":
-        return f"{scheme}://{posixpath.normpath(rest)}"
-    local = unquote(urlsplit(path).path) if separator else str(Path(path).expanduser())
-    return posixpath.normpath(posixpath.join(directory, local))
+    scheme, separator, rest = spelled(path, directory).rpartition("://")
+    return f"{scheme}{separator}{posixpath.normpath(rest)}"

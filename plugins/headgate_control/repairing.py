@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -33,7 +32,6 @@ from headgate_control.sinks_seen import WHOLE, SinkSeen, expected, judge_sinks, 
 _LOOKS = 2
 _LOOKED_AT = 10
 """How many of the newest snapshots a plan looks into."""
-_OF_FOLDER = re.compile(r"(?:chk|.+)-(?P<id>[1-9][0-9]*)-g(?P<generation>[1-9][0-9]*)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,8 +143,8 @@ class Repairer:
             for folder in (paths.checkpoints, paths.savepoints)
             for info in self.store.list(folder)
         }
-        names = [match for match in map(_OF_FOLDER.fullmatch, found) if match]
-        return max([0, *(int(name["generation"]) for name in names)]), max([0, *(int(name["id"]) for name in names)])
+        attempts = [attempt for attempt in map(paths.attempt_of, found) if attempt is not None]
+        return max([0, *(generation for _, generation in attempts)]), max([0, *(id for id, _ in attempts)])
 
     def _whole(self, plan: RepairPlan) -> tuple[SnapshotRef, ...]:
         """Where entries are lost, the newest snapshots that no other tells of, and of which nothing is missing."""
@@ -171,8 +169,7 @@ class Repairer:
             ref = SnapshotRef(
                 metadata.id, metadata.kind, metadata.generation, folder, len(data), wire.sha256(data), metadata.name
             )
-            name = _OF_FOLDER.fullmatch(folder.rpartition("/")[2])
-            if name and (int(name["id"]), int(name["generation"])) == (ref.id, ref.generation):
+            if paths.attempt_of(folder.rpartition("/")[2]) == (ref.id, ref.generation):
                 found[ref.id] = ref
         newest = [found[id] for id in sorted(found)[-_LOOKED_AT:]]
         for ref in newest:

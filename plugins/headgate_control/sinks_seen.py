@@ -10,6 +10,7 @@ from typing import Any
 from headgate_contract.catalogue import Catalogue
 from headgate_contract.errors import HeadgateError
 from headgate_contract.fitting import JobShape, renamed
+from headgate_contract.id_ranges import IdRanges
 from headgate_contract.ids import CheckpointId, VertexUid
 from headgate_contract.moved import published_here
 from headgate_contract.paths import METADATA
@@ -241,10 +242,5 @@ def _carried(snapshots: Iterable[SnapshotMetadata], sink: VertexUid) -> dict[int
 
 def _runs(ids: Sequence[int]) -> str:
     """Ids as people write them: 3, 5-9."""
-    runs: list[list[int]] = []
-    for id in ids:
-        if runs and id == runs[-1][1] + 1:
-            runs[-1][1] = id
-        else:
-            runs.append([id, id])
-    return ", ".join(f"{first}-{last}" if last > first else f"{first}" for first, last in runs)
+    spans = IdRanges.of(ids).spans
+    return ", ".join(f"{span.first}-{span.last}" if span.last > span.first else f"{span.first}" for span in spans)

@@ -13,6 +13,7 @@ from headgate_contract.errors import BatchFailed, RecordFailed, StorageError, St
 
 _HEADGATE = Path(__file__).parents[1]
 _COMPILED = (".pxi", ".pyx")
+"""What frames of pyarrow's own say of themselves, without a folder."""
 
 _PASSING = (OSError, MemoryError, EOFError, StorageError)
 _PASSING_NAMES = re.compile(

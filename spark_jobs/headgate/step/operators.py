@@ -25,8 +25,6 @@ from headgate_contract.operator_state import OperatorStateKind
 HASH = "__headgate_hash"
 """The column that carries the hash of the key from the JVM into the step."""
 
-"""What frames of pyarrow's own say of themselves, without a folder."""
-
 
 @dataclass(frozen=True, slots=True)
 class StepClock:
